@@ -1,0 +1,117 @@
+"""The exception classes of Ostinato.
+
+Every error a caller may want to tell apart has a class here. A message answers three questions: what is wrong, with
+which value, and what to do next. The facts behind the message are kept as ``fields``, so that no caller parses text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class OstinatoError(Exception):
+    """Base of all errors that Ostinato raises on purpose.
+
+    :param what: one or two sentences: what is wrong, and with which value.
+    :param advice: what the reader can do next; shown after ``what``. May span lines.
+    :param fields: the facts behind the message, also readable as attributes through ``fields``.
+    """
+
+    exit_code = 1
+    """The exit status of the command line when this error ends it."""
+
+    def __init__(self, what: str, *, advice: str = "", **fields: Any) -> None:
+        self.what = what
+        self.advice = advice
+        self.fields = fields
+        super().__init__(f"{what} {advice}".strip() if "\n" not in advice else f"{what}\n{advice}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes hand errors back by pickle; the default would call the class with the whole message.
+        return (_rebuild, (type(self), self.what, self.advice, self.fields))
+
+
+def _rebuild(cls: type[OstinatoError], what: str, advice: str, fields: dict[str, Any]) -> OstinatoError:
+    return cls(what, advice=advice, **fields)
+
+
+# --- a programmer's mistakes: arguments and calls ------------------------------------------------------------------
+
+
+class ArgumentValueError(OstinatoError, ValueError):
+    """An argument has the right type and a value that is not allowed."""
+
+
+class ArgumentTypeError(OstinatoError, TypeError):
+    """An argument has the wrong type."""
+
+
+class StateError(OstinatoError, RuntimeError):
+    """A call came at the wrong time, or an object is in a state that does not allow it."""
+
+
+# --- a user's mistakes -------------------------------------------------------------------------------------------------
+
+
+class UsageError(OstinatoError):
+    """The command line asks for something that makes no sense."""
+
+    exit_code = 2
+
+
+class BadInputError(OstinatoError):
+    """Something the user gave (a folder, a file, a value) cannot be used."""
+
+    exit_code = 3
+
+
+class ConfigError(BadInputError):
+    """Options are wrong. ``fields["problems"]`` lists every one of them."""
+
+
+class FaceFileError(BadInputError):
+    """A face picture cannot be used. Fields: ``path``, ``reason``."""
+
+
+class FaceFolderError(BadInputError):
+    """A folder of faces cannot be used. Fields: ``folder`` and, where files are to blame, ``files``."""
+
+
+class ModelMismatchError(BadInputError):
+    """A run folder holds another model than the one asked for. Fields: ``found``, ``asked``."""
+
+
+# --- run folders -------------------------------------------------------------------------------------------------------
+
+
+class RunError(OstinatoError):
+    """Base of errors about a run folder. Field: ``folder``."""
+
+    exit_code = 3
+
+
+class RunLockedError(RunError):
+    """Another live process trains in this folder. Fields: ``folder``, ``pid``, ``host``, ``since``."""
+
+
+class DamagedRunError(RunError):
+    """A run folder holds state, and none of it can be read whole. Fields: ``folder``, ``damage``."""
+
+    exit_code = 4
+
+
+class SaveError(RunError):
+    """A generation could not be committed; the ones before are untouched. Fields: ``folder``, ``iteration``."""
+
+    exit_code = 1
+
+
+# --- training ----------------------------------------------------------------------------------------------------------
+
+
+class NonFiniteLossError(OstinatoError):
+    """A loss is not a finite number. Fields: ``losses`` (name to value), ``iteration``."""
+
+
+class OutOfMemoryError(OstinatoError, MemoryError):
+    """The device has not enough memory for this training step."""
