@@ -1,0 +1,54 @@
+"""The loop: it only loops. What else happens is an extension, when it happens is a trigger."""
+
+from ostinato.loop.extension import (
+    PRIORITY_EDITOR,
+    PRIORITY_READER,
+    PRIORITY_SNAPSHOT,
+    PRIORITY_WRITER,
+    Extension,
+    make_extension,
+)
+from ostinato.loop.protocols import TrainerView, Updater
+from ostinato.loop.reporter import is_scalar, read_scalars, report, scope
+from ostinato.loop.summary import DictSummary, Summary
+from ostinato.loop.trainer import Trainer
+from ostinato.loop.triggers import (
+    AllTrigger,
+    AnyTrigger,
+    BoundaryTrigger,
+    IntervalTrigger,
+    LimitTrigger,
+    OnceTrigger,
+    TimeTrigger,
+    Trigger,
+    get_trigger,
+)
+from ostinato.loop.updater_state import UpdaterState
+
+__all__ = [
+    "PRIORITY_EDITOR",
+    "PRIORITY_READER",
+    "PRIORITY_SNAPSHOT",
+    "PRIORITY_WRITER",
+    "AllTrigger",
+    "AnyTrigger",
+    "BoundaryTrigger",
+    "DictSummary",
+    "Extension",
+    "IntervalTrigger",
+    "LimitTrigger",
+    "OnceTrigger",
+    "Summary",
+    "TimeTrigger",
+    "Trainer",
+    "TrainerView",
+    "Trigger",
+    "Updater",
+    "UpdaterState",
+    "get_trigger",
+    "is_scalar",
+    "make_extension",
+    "read_scalars",
+    "report",
+    "scope",
+]

@@ -1,0 +1,69 @@
+"""Fires every so many iterations or epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from ostinato.loop.triggers.boundary_trigger import BoundaryTrigger
+from ostinato.loop.triggers.units import (
+    COUNTED_UNITS,
+    Index,
+    check_counted,
+    check_unit,
+    exact_number,
+    index_reader,
+)
+
+if TYPE_CHECKING:
+    from ostinato.loop.protocols import TrainerView
+
+
+class IntervalTrigger(BoundaryTrigger):
+    """Fires at ``period``, ``2 * period``, ... of a counter, once per boundary on any line of kills and resumes.
+
+    :param period: a number above 0, whole for all units but ``epoch``. A float is read as the decimal it prints as. A
+        fraction of an epoch needs a loader with a length.
+    :param unit: ``iteration``, ``epoch``, ``sample`` or ``token``.
+    :param after: only boundaries greater than this fire.
+    :param before: only boundaries less than this fire; ``None``: no such limit.
+    :raises ArgumentTypeError: when a number is none.
+    :raises ArgumentValueError: for an unknown unit or a number out of range.
+    """
+
+    def __init__(self, period: float | Fraction, unit: str, *, after: float = 0, before: float | None = None) -> None:
+        owner = type(self).__name__
+        self.unit = check_unit(unit, COUNTED_UNITS, owner)
+        self.period = exact_number(period, "period", owner, whole=unit != "epoch")
+        self.after = exact_number(after, "after", owner, minimum=0)
+        self.before = None if before is None else exact_number(before, "before", owner)
+        super().__init__(index_reader(unit, fractional=isinstance(self.period, Fraction)))
+
+    def next_boundary(self, baseline: Index) -> Index:
+        """The first multiple of the period after ``baseline`` that ``after`` and ``before`` admit."""
+        start = max(baseline, self.after)
+        boundary = (start // self.period + 1) * self.period  # exact: whole numbers or fractions, never floats
+        return math.inf if self.before is not None and boundary >= self.before else boundary
+
+    def initialize(self, trainer: TrainerView) -> None:
+        """See :meth:`BoundaryTrigger.initialize`.
+
+        :raises StateError: when the updater does not count in this unit, or the fraction of an epoch is unknown.
+        """
+        check_counted(trainer, self.unit, repr(self))
+        super().initialize(trainer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """``unit`` and ``baseline``."""
+        return {"unit": self.unit, **super().state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the saved base line if it was counted in the same unit; the period is the constructor's."""
+        super().load_state_dict(state if state.get("unit") == self.unit else {})
+
+    def __repr__(self) -> str:
+        limits = f", after={self.after}" if self.after else ""
+        limits += f", before={self.before}" if self.before is not None else ""
+        return f"{type(self).__name__}({self.period}, {self.unit!r}{limits})"

@@ -1,0 +1,32 @@
+"""Fires every so many seconds of training."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ostinato.loop.triggers.boundary_trigger import BoundaryTrigger
+from ostinato.loop.triggers.units import Index, exact_number, index_reader
+
+
+class TimeTrigger(BoundaryTrigger):
+    """Fires when ``trainer.elapsed_time`` has passed a multiple of the period; once, however long the gap.
+
+    Elapsed time goes on where it stood when a run is resumed; time during which no process ran does not count.
+
+    :param period: seconds, above 0.
+    :raises ArgumentTypeError: when it is no number.
+    :raises ArgumentValueError: when it is not above 0 and finite.
+    """
+
+    def __init__(self, period: float | Fraction) -> None:
+        self.period = exact_number(period, "period", type(self).__name__)
+        super().__init__(index_reader("second", fractional=False))
+
+    def next_boundary(self, baseline: Index) -> float:
+        """The first multiple of the period after ``baseline``, in seconds."""
+        exact = baseline if isinstance(baseline, int) else Fraction(str(baseline))
+        # Back to a float, because that is what the clock gives: 0.3 s then reaches the third tenth of a second.
+        return float((exact // self.period + 1) * self.period)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.period})"
