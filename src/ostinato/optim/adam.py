@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from ostinato.config.swap import OptimizerOptions
+    from ostinato.config import OptimizerOptions
 
 FUSED_DEVICES = frozenset({"cpu", "cuda", "mps", "xpu"})
 

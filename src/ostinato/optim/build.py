@@ -13,7 +13,7 @@ from ostinato.optim.adam import build_adam
 from ostinato.optim.groups import DECAY, decay_groups
 
 if TYPE_CHECKING:
-    from ostinato.config.swap import OptimizerOptions
+    from ostinato.config import OptimizerOptions
 
 Builder = Callable[[list[dict[str, Any]], "OptimizerOptions"], torch.optim.Optimizer]
 

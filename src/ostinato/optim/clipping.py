@@ -12,7 +12,7 @@ from torch.nn import Parameter
 from ostinato.errors import ArgumentValueError
 
 if TYPE_CHECKING:
-    from ostinato.config.swap import OptimizerOptions
+    from ostinato.config import OptimizerOptions
 
 METHODS = ("none", "value", "norm", "global_norm", "autoclip")
 
@@ -29,10 +29,10 @@ class GradientClipper:
     ``none``                  nothing is done
     ``value``                 every entry is limited to -v..v
     ``norm``                  every tensor alone is scaled down to the 2-norm v
-    ``global_norm``           all tensors together are scaled by min(1, v / (n + 1e-6)); n is the 2-norm over all of them
-    ``autoclip``              as ``global_norm``, with the int(10 v)-th percentile of the norms seen so far in place of v
-                              (Seetharaman et al., 2020, arXiv:2007.14469). The present norm counts; a norm that is not
-                              finite neither counts nor changes anything
+    ``global_norm``           all tensors together are scaled by min(1, v / (n + 1e-6)); n is the 2-norm over all
+    ``autoclip``              as ``global_norm``, with the int(10 v)-th percentile of the norms seen so far for v
+                              (Seetharaman et al., 2020, arXiv:2007.14469). The present norm counts; a norm that is
+                              not finite neither counts nor changes anything
     ========================= =========================================================================================
 
     Nothing here waits for the device: AutoClip's history lives there too. It is state, since the next threshold depends

@@ -61,8 +61,8 @@ def optimizer_state_by_name(optimizer: torch.optim.Optimizer, names: Iterable[tu
 
     :param optimizer: any torch optimizer that keeps state per parameter.
     :param names: pairs of name and parameter, as ``model.named_parameters()`` gives them. May hold frozen parameters.
-    :returns: ``{"format": 1, "optimizer": class name, "state": {parameter name: {key: tensor or number}}}``. The tensors
-        are the living ones, not copies: copy them before the next step.
+    :returns: ``{"format": 1, "optimizer": class name, "state": {parameter name: {key: tensor or number}}}``. The
+        tensors are the living ones, not copies: copy them before the next step.
     :raises ArgumentValueError: the optimizer trains a parameter that ``names`` does not name.
     """
     named = {id(parameter): name for name, parameter in names}
@@ -111,7 +111,7 @@ def load_optimizer_state_by_name(
     required = _REQUIRED_KEYS.get(type(optimizer).__name__, frozenset())
     loaded: list[str] = []
     fresh: list[str] = []
-    restored: dict[Parameter, dict[str, Any]] = {}
+    restored: dict[Tensor, dict[str, Any]] = {}
     for name, parameter in names:
         group = groups.get(id(parameter))
         if group is None:

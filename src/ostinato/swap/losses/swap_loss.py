@@ -1,0 +1,156 @@
+"""The loss of one side: several functions, weighted by the masks of face, eyes and mouth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ostinato.errors import ArgumentValueError
+from ostinato.swap.losses.pixelwise import mean_absolute_map, mean_squared_map
+from ostinato.swap.losses.ssim import ssim_map, window_matrix
+
+if TYPE_CHECKING:
+    from ostinato.config import LossOptions
+
+PIXELWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"mae": mean_absolute_map, "mse": mean_squared_map}
+
+
+def loss_names() -> tuple[str, ...]:
+    """The functions that :class:`SwapLoss` knows, apart from ``none``."""
+    return tuple(sorted([*PIXELWISE, "ssim"]))
+
+
+@dataclass(frozen=True)
+class SideLoss:
+    """The loss of one side, 0-dimensional tensors on the device; nothing here has waited for it.
+
+    :param total: what is differentiated: all weighted values and the mask's loss.
+    :param weighted: for each face output, smallest first: function name to value times the function's weight.
+    :param unweighted: the same without the function's weight; masks and multipliers are in it.
+    :param mask: the loss of the learned mask, if there is one.
+    """
+
+    total: Tensor
+    weighted: tuple[dict[str, Tensor], ...]
+    unweighted: tuple[dict[str, Tensor], ...]
+    mask: Tensor | None
+
+
+class SwapLoss(nn.Module):
+    """Compares the faces that one side's decoder drew with the real ones.
+
+    Each function f gives a map of the size of the face. It is multiplied by the weight map
+
+        W = M (1 + (e - 1) E) (1 + (m - 1) O)
+
+    M, E, O the masks of face, eyes and mouth, e and m the multipliers: a mistake in the eyes counts e times as much.
+    Its mean over *all* pixels, masked or not, times the function's weight is summed over functions and outputs. Without
+    ``penalized_mask_loss`` W is 1. A learned mask is compared with M by a function of its own, with weight 1.
+
+    :param options: the functions, their weights in percent (the first has 100), and the multipliers. A function named
+        twice counts with the sum of its weights; ``none`` and weight 0 leave a function out.
+    :param learn_mask: the last prediction is a mask.
+    :param output_sizes: sides of the face outputs, pixels, smallest first.
+    :raises ArgumentValueError: a function is unknown, none is left, or an output is too small for one.
+    """
+
+    def __init__(self, options: LossOptions, learn_mask: bool, output_sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.weights = _function_weights(options)
+        self.learn_mask = learn_mask
+        self.output_sizes = tuple(output_sizes)
+        self.penalized = options.penalized_mask_loss
+        self.eye_multiplier = options.eye_multiplier
+        self.mouth_multiplier = options.mouth_multiplier
+        self.mask_function = PIXELWISE[options.mask_loss_function]
+        if "ssim" in self.weights:
+            for size in set(output_sizes):
+                # Not state: it follows from the size. A buffer, so that it moves with the module.
+                self.register_buffer(f"ssim_window_{size}", window_matrix(size), persistent=False)
+
+    def forward(
+        self, predictions: Sequence[Tensor], targets: Sequence[Tensor], masks: Mapping[str, Sequence[Tensor]]
+    ) -> SideLoss:
+        """Compare one side's outputs with the targets.
+
+        :param predictions: the faces, smallest first, each (N, 3, H, W), float, 0..1; then, with ``learn_mask``, the
+            mask (N, 1, H, W) in the size of the last face.
+        :param targets: the real faces, one for each face output, (N, 3, H, W), float32, 0..1.
+        :param masks: ``face``, ``eye``, ``mouth``: one mask for each face output, (N, 1, H, W), float32, 0..1. The face
+            mask must be there with ``penalized_mask_loss`` or ``learn_mask``; eyes and mouth where there are landmarks.
+        :raises ArgumentValueError: the number of tensors is not that of the outputs, or the face mask is missing.
+        """
+        faces = len(self.output_sizes)
+        if len(predictions) != faces + self.learn_mask or len(targets) != faces:
+            raise ArgumentValueError(
+                f"The loss was made for {faces} faces{' and a mask' if self.learn_mask else ''}, and was given "
+                f"{len(predictions)} predictions and {len(targets)} targets.",
+                advice="Give the outputs of one side of the model the loss was made for.",
+            )
+        if (self.penalized or self.learn_mask) and "face" not in masks:
+            raise ArgumentValueError(
+                "The loss needs the mask of the face, and none was given.",
+                advice="Choose a mask_type, or switch penalized_mask_loss and learn_mask off.",
+            )
+        # Losses are differences of nearly equal numbers: half precision would only measure its own rounding.
+        with torch.autocast(targets[0].device.type, enabled=False):
+            unweighted = tuple(
+                self._face_values(predictions[index].float(), targets[index], self._weight_map(masks, index))
+                for index in range(faces)
+            )
+            weighted = tuple({name: value * self.weights[name] for name, value in v.items()} for v in unweighted)
+            parts = [value for values in weighted for value in values.values()]
+            mask = None
+            if self.learn_mask:
+                mask = self.mask_function(masks["face"][-1], predictions[-1].float()).mean()
+                parts.append(mask)
+            total = torch.stack(parts).sum() if len(parts) > 1 else parts[0]
+        return SideLoss(
+            total,
+            tuple({name: value.detach() for name, value in values.items()} for values in weighted),
+            tuple({name: value.detach() for name, value in values.items()} for values in unweighted),
+            None if mask is None else mask.detach(),
+        )
+
+    def _face_values(self, prediction: Tensor, target: Tensor, weight_map: Tensor | None) -> dict[str, Tensor]:
+        values = {}
+        for name in self.weights:
+            if name == "ssim":
+                rows = self.get_buffer(f"ssim_window_{target.shape[-2]}")
+                loss = ssim_map(target, prediction, rows, rows)
+            else:
+                loss = PIXELWISE[name](target, prediction)
+            values[name] = (loss if weight_map is None else loss * weight_map).mean()
+        return values
+
+    def _weight_map(self, masks: Mapping[str, Sequence[Tensor]], index: int) -> Tensor | None:
+        if not self.penalized:
+            return None
+        weight_map = masks["face"][index]
+        for name, multiplier in (("eye", self.eye_multiplier), ("mouth", self.mouth_multiplier)):
+            if multiplier != 1 and name in masks:
+                weight_map = torch.addcmul(weight_map, weight_map, masks[name][index], value=multiplier - 1)
+        return weight_map
+
+
+def _function_weights(options: LossOptions) -> dict[str, float]:
+    chosen = [
+        (options.loss_function, 100),
+        (options.loss_function_2, options.loss_weight_2),
+        (options.loss_function_3, options.loss_weight_3),
+        (options.loss_function_4, options.loss_weight_4),
+    ]
+    weights: dict[str, float] = {}
+    for name, percent in chosen:
+        if name == "none" or percent <= 0:
+            continue
+        if name not in loss_names():
+            raise ArgumentValueError(
+                f"There is no loss function called {name!r}.", advice=f"Choose one of: {', '.join(loss_names())}."
+            )
+        weights[name] = weights.get(name, 0.0) + percent / 100
+    return weights
