@@ -110,7 +110,7 @@ class FaceMetadata:
     """Everything the ``faceswap`` chunk of a face says.
 
     ``x``, ``y``, ``w``, ``h`` is the detection box and ``landmarks`` the (68, 2), (98, 2) or (4, 2) float32 points,
-    both in pixels of the source frame. ``extra`` and ``extra_top`` keep unknown keys of the two levels for writing back.
+    both in pixels of the source frame. ``extra`` and ``extra_top`` keep unknown keys of two levels for writing back.
     """
 
     x: int
