@@ -2,14 +2,20 @@
 
 from ostinato.config.declaration import Conflict, OptionRecord, Options, option, option_records, value_at
 from ostinato.config.face import FaceOptions, MaskOptions
+from ostinato.config.givens import Place, Problem, Remark
 from ostinato.config.loading import AugmentationOptions, LoaderOptions
 from ostinato.config.loss import LossOptions
+from ostinato.config.loss_definition import loss_definition
 from ostinato.config.network import ConvertOptions, InitializationOptions, ModelOptions, NetworkOptions
 from ostinato.config.optimizer import OptimizerOptions
+from ostinato.config.reading import ReadOptions, check_together, load_options, read_options
+from ostinato.config.rendering import render_reference, render_yaml
+from ostinato.config.resuming import Change, ResumeResult, resume, to_record
 from ostinato.config.swap import SwapOptions
 
 __all__ = [
     "AugmentationOptions",
+    "Change",
     "Conflict",
     "ConvertOptions",
     "FaceOptions",
@@ -22,8 +28,21 @@ __all__ = [
     "OptimizerOptions",
     "OptionRecord",
     "Options",
+    "Place",
+    "Problem",
+    "ReadOptions",
+    "Remark",
+    "ResumeResult",
     "SwapOptions",
+    "check_together",
+    "load_options",
+    "loss_definition",
     "option",
     "option_records",
+    "read_options",
+    "render_reference",
+    "render_yaml",
+    "resume",
+    "to_record",
     "value_at",
 ]

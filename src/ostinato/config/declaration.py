@@ -11,7 +11,7 @@ import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -145,7 +145,7 @@ def option(
     :param pattern: regular expression that text must match whole; ``expects`` says the same in words.
     :param before: value of runs made before the option existed, when it is not the default.
     """
-    record = {
+    record: dict[str, Any] = {
         "help": " ".join(help.split()),
         "group": group,
         "fixed": fixed,
@@ -161,10 +161,16 @@ def option(
         "expects": expects,
         "before": before,
     }
-    limits = {key: value for key, value in (("ge", ge), ("gt", gt), ("le", le), ("lt", lt)) if value is not None}
-    if pattern is not None:
-        limits["pattern"] = rf"^(?:{pattern})$"
-    return Field(default, description=record["help"], json_schema_extra={_EXTRA: record}, **limits)
+    return Field(
+        default,
+        description=record["help"],
+        json_schema_extra={_EXTRA: record},
+        ge=ge,
+        gt=gt,
+        le=le,
+        lt=lt,
+        pattern=None if pattern is None else rf"^(?:{pattern})$",
+    )
 
 
 class Options(BaseModel):
@@ -257,7 +263,7 @@ def _record(path: str, field: FieldInfo) -> OptionRecord:
     if not isinstance(extra, dict) or _EXTRA not in extra:
         raise TypeError(f"the field {path!r} of an option model is not declared with option()")
     kind, choices, nullable = _kind(path, field.annotation)
-    details: dict[str, Any] = dict(extra[_EXTRA])  # type: ignore[arg-type]
+    details = dict(cast("dict[str, Any]", extra[_EXTRA]))
     if details["before"] is None:
         details["before"] = field.default
     return OptionRecord(path=path, kind=kind, default=field.default, choices=choices, nullable=nullable, **details)

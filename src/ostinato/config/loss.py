@@ -21,9 +21,9 @@ def _extra_function(default: str, which: str) -> ExtraLoss:
         default,
         group="loss",
         not_built=_NOT_BUILT_EXTRA,
-        help=f"""The {which} loss, added to the first. {_KINDS} Its share is set by the weight of the same number. Choose
-        none to go without. Do not add losses because they are there: each one makes training slower and pulls the
-        others aside.""",
+        help=f"""The {which} loss, added to the first. {_KINDS} Its share is set by the weight of the same number.
+        Choose none to go without. Do not add losses because they are there: each one makes training slower and pulls
+        the others aside.""",
     )
 
 
@@ -34,10 +34,10 @@ def _extra_weight(default: int, which: str) -> int:
         ge=0,
         le=400,
         step=1,
-        help=f"""How much the {which} loss counts beside the first, in percent: 100 is as much as the first, 50 half as
-        much, 0 switches it off. Losses have different natural sizes, so look at the numbers that training shows before
-        you decide. Do not change it in the middle of a run without a reason: the total loss jumps, and the best state
-        so far is judged anew.""",
+        help=f"""How much the {which} loss counts beside the first, in percent: 100 is as much as the first, 50 half
+        as much, 0 switches it off. Losses have different natural sizes, so look at the numbers that training shows
+        before you decide. Do not change it in the middle of a run without a reason: the total loss jumps, and the
+        best state so far is judged anew.""",
     )
 
 

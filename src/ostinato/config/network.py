@@ -68,9 +68,9 @@ class InitializationOptions(Options):
         group="initialization",
         fixed=True,
         why_fixed=_NEW,
-        help="""Start the convolutions with filters that are as different from each other as possible. Training may get
-        going sooner. Building the model takes noticeably longer, once. It only acts on a new model. Leave it off if you
-        start from the weights of another model.""",
+        help="""Start the convolutions with filters that are as different from each other as possible. Training may
+        get going sooner. Building the model takes noticeably longer, once. It only acts on a new model. Leave it off
+        if you start from the weights of another model.""",
     )
 
 
@@ -82,22 +82,22 @@ class NetworkOptions(Options):
         group="network",
         fixed=True,
         why_fixed="the model has learned with these borders",
-        help="""Continue the picture beyond its border by mirroring it, not with black. It can remove a grey frame around
-        the result and costs a little speed. Leave it off unless you see such a frame.""",
+        help="""Continue the picture beyond its border by mirroring it, not with black. It can remove a grey frame
+        around the result and costs a little speed. Leave it off unless you see such a frame.""",
     )
     mixed_precision: bool = option(
         False,
         group="network",
         before=False,
-        help="""Compute with numbers of half the size where that is safe. On graphics cards with tensor cores training is
-        faster and needs less memory. The result differs a little. Leave it off on a processor without support for it,
-        on older cards, and when the loss has become not-a-number with it.""",
+        help="""Compute with numbers of half the size where that is safe. On graphics cards with tensor cores training
+        is faster and needs less memory. The result differs a little. Leave it off on a processor without support for
+        it, on older cards, and when the loss has become not-a-number with it.""",
     )
     nan_protection: bool = option(
         True,
         group="network",
-        help="""Stop as soon as a loss is no finite number, before it can be saved. Such a model is ruined, and without
-        this the run goes on for hours for nothing. Do not switch it off outside of experiments.""",
+        help="""Stop as soon as a loss is no finite number, before it can be saved. Such a model is ruined, and
+        without this the run goes on for hours for nothing. Do not switch it off outside of experiments.""",
     )
 
 
@@ -110,6 +110,7 @@ class ConvertOptions(Options):
         ge=1,
         le=32,
         step=1,
-        help="""How many faces go through the model at once when converting. It changes the speed and the memory needed,
-        never the result. Lower it when converting runs out of memory; raising it helps little beyond some point.""",
+        help="""How many faces go through the model at once when converting. It changes the speed and the memory
+        needed, never the result. Lower it when converting runs out of memory; raising it helps little beyond some
+        point.""",
     )

@@ -28,9 +28,9 @@ class OptimizerOptions(Options):
         ge=1e-10,
         le=100.0,
         usual=(1e-06, 1e-04),
-        help="""How large a step each update makes. Larger learns faster and is rougher; too large and the loss jumps or
-        becomes not-a-number. 5e-05 suits most runs; many lower it to 1e-05 towards the end for finer detail. Do not raise
-        it to save time on a model that already looks good.""",
+        help="""How large a step each update makes. Larger learns faster and is rougher; too large and the loss jumps
+        or becomes not-a-number. 5e-05 suits most runs; many lower it to 1e-05 towards the end for finer detail. Do
+        not raise it to save time on a model that already looks good.""",
     )
     epsilon_exponent: int = option(
         -7,
@@ -38,17 +38,17 @@ class OptimizerOptions(Options):
         ge=-20,
         le=0,
         step=1,
-        help="""A small number that keeps adam from dividing by nothing is 10 to the power of this: -7 means 0.0000001.
-        Raise it (to -5, say) if the loss becomes not-a-number, with mixed precision above all. Otherwise leave it
-        alone.""",
+        help="""A small number that keeps adam from dividing by nothing is 10 to the power of this: -7 means
+        0.0000001. Raise it (to -5, say) if the loss becomes not-a-number, with mixed precision above all. Otherwise
+        leave it alone.""",
     )
     save_optimizer: Literal["always", "exit", "never"] = option(
         "always",
         group="optimizer",
-        help="""When to save what the optimizer has learned about the model, which is about twice the size of the model.
-        always: with every save, so that the run continues exactly even after a power cut. exit: only when training is
-        ended properly. never: every session starts with a fresh optimizer, and the loss is rougher for a while. Use
-        exit or never only if disk space is short.""",
+        help="""When to save what the optimizer has learned about the model, which is about twice the size of the
+        model. always: with every save, so that the run continues exactly even after a power cut. exit: only when
+        training is ended properly. never: every session starts with a fresh optimizer, and the loss is rougher for a
+        while. Use exit or never only if disk space is short.""",
     )
     gradient_clipping: Literal["none", "norm", "global_norm", "value", "autoclip"] = option(
         "none",
@@ -63,9 +63,9 @@ class OptimizerOptions(Options):
         group="clipping",
         ge=0.0,
         le=10.0,
-        help="""The limit for gradient_clipping. For autoclip it is a tenth of the percentile: 1 means that a change is cut
-        to the size below which a tenth of the last ones were. Smaller is stricter. Without gradient_clipping it does
-        nothing.""",
+        help="""The limit for gradient_clipping. For autoclip it is a tenth of the percentile: 1 means that a change
+        is cut to the size below which a tenth of the last ones were. Smaller is stricter. Without gradient_clipping
+        it does nothing.""",
     )
     autoclip_history: int = option(
         10000,
@@ -73,17 +73,17 @@ class OptimizerOptions(Options):
         ge=0,
         le=100000,
         step=1000,
-        help="""How many of the last changes autoclip remembers; 0 remembers all. A long memory is steadier, a short one
-        follows the run. Only for gradient_clipping autoclip.""",
+        help="""How many of the last changes autoclip remembers; 0 remembers all. A long memory is steadier, a short
+        one follows the run. Only for gradient_clipping autoclip.""",
     )
     weight_decay: float = option(
         0.0,
         group="updates",
         ge=0.0,
         le=1.0,
-        help="""Pull the numbers of the model a little towards zero with every update, which keeps a model from learning
-        few pictures by heart. Typical values are 0.0001 to 0.01. Leave it at 0 unless you have few pictures and see
-        that new ones are much worse than those trained on.""",
+        help="""Pull the numbers of the model a little towards zero with every update, which keeps a model from
+        learning few pictures by heart. Typical values are 0.0001 to 0.01. Leave it at 0 unless you have few pictures
+        and see that new ones are much worse than those trained on.""",
     )
     gradient_accumulation: int = option(
         1,
@@ -92,8 +92,8 @@ class OptimizerOptions(Options):
         le=100,
         step=1,
         help="""Collect the changes of this many batches before the model is changed once. It acts like a larger batch
-        without needing its memory, and each update takes as many times longer. Leave it at 1 if the batch you want fits
-        into memory.""",
+        without needing its memory, and each update takes as many times longer. Leave it at 1 if the batch you want
+        fits into memory.""",
     )
     ada_beta_1: float = option(
         0.9,
@@ -102,8 +102,8 @@ class OptimizerOptions(Options):
         why_fixed=_MOMENTS,
         ge=0.0,
         lt=1.0,
-        help="""How much of its earlier direction adam keeps: 0.9 averages over about ten updates. Leave it alone unless
-        you know the method; 0.5 is what older models were trained with.""",
+        help="""How much of its earlier direction adam keeps: 0.9 averages over about ten updates. Leave it alone
+        unless you know the method; 0.5 is what older models were trained with.""",
     )
     ada_beta_2: float = option(
         0.999,
@@ -112,16 +112,16 @@ class OptimizerOptions(Options):
         why_fixed=_MOMENTS,
         ge=0.0,
         lt=1.0,
-        help="""How long adam remembers how large the changes were: 0.999 averages over about a thousand updates. Leave it
-        alone unless you know the method; 0.99 is what older models were trained with.""",
+        help="""How long adam remembers how large the changes were: 0.999 averages over about a thousand updates.
+        Leave it alone unless you know the method; 0.99 is what older models were trained with.""",
     )
     ada_amsgrad: bool = option(
         False,
         group="optimizer specific",
         fixed=True,
         why_fixed=_MOMENTS,
-        help="""Let adam's steps never grow again after they have shrunk. It is steadier in theory, needs memory for one
-        more copy of the model, and seldom gives better faces. Leave it off if memory is short.""",
+        help="""Let adam's steps never grow again after they have shrunk. It is steadier in theory, needs memory for
+        one more copy of the model, and seldom gives better faces. Leave it off if memory is short.""",
     )
 
     def conflicts(self) -> list[Conflict]:

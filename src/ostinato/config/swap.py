@@ -25,9 +25,9 @@ class SwapOptions(Options):
         why_fixed="the order of the faces and all their random changes follow from it",
         ge=0,
         le=2**63 - 1,
-        help="""The number that all chance in the run grows from. Two new runs with the same seed, the same options and the
-        same faces see the same batches. Leave it at null: a number is then drawn, shown and kept. Give one only to
-        repeat a run.""",
+        help="""The number that all chance in the run grows from. Two new runs with the same seed, the same options
+        and the same faces see the same batches. Leave it at null: a number is then drawn, shown and kept. Give one
+        only to repeat a run.""",
     )
     model: ModelOptions = Field(default_factory=ModelOptions)
     face: FaceOptions = Field(default_factory=FaceOptions)
