@@ -15,23 +15,32 @@ import torch
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 
+
+class Scope:
+    """Where reports go while it is open."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: MutableMapping[str, Any] | None) -> None:
+        self.target = target
+        """The dictionary that is filled; ``None`` silences. May be exchanged while the scope is open: that is how the
+        trainer gives every iteration a new one without opening a scope in each."""
+
+
 # A context variable belongs to its thread and to its asynchronous task, so a loader thread that reports by accident
 # cannot write into the observation of the training thread (RP-1).
-_target: ContextVar[MutableMapping[str, Any] | None] = ContextVar("ostinato.report_target", default=None)
-
-direct_reports_to = _target.set
-"""Make a dictionary the target without a scope around it: one call per iteration for the trainer, which opens a single
-scope around the whole loop."""
+_open_scope: ContextVar[Scope | None] = ContextVar("ostinato_report_scope", default=None)
 
 
 @contextmanager
-def scope(target: MutableMapping[str, Any] | None) -> Generator[None, None, None]:
+def scope(target: MutableMapping[str, Any] | None) -> Generator[Scope, None, None]:
     """Send reports to ``target`` inside the ``with`` block; ``None`` silences them. Scopes nest."""
-    token = _target.set(target)
+    opened = Scope(target)
+    token = _open_scope.set(opened)
     try:
-        yield
+        yield opened
     finally:
-        _target.reset(token)
+        _open_scope.reset(token)
 
 
 def report(name: str, value: Any) -> None:
@@ -45,9 +54,9 @@ def report(name: str, value: Any) -> None:
         raise ArgumentTypeError(f"A reported name must be a text, not {name!r}.", name=name)
     if not name:
         raise ArgumentValueError("A reported name must not be empty.", advice="Give it a name such as 'loss/a'.")
-    target = _target.get()
-    if target is not None:
-        target[name] = _detached(value)
+    opened = _open_scope.get()
+    if opened is not None and opened.target is not None:
+        opened.target[name] = _detached(value)
 
 
 def _detached(value: Any) -> Any:

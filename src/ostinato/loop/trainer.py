@@ -21,6 +21,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 from ostinato.dist import Alone, Group
@@ -36,7 +37,7 @@ from ostinato.loop.registration import (
     setting,
     wanted_name,
 )
-from ostinato.loop.reporter import direct_reports_to, scope
+from ostinato.loop.reporter import scope
 from ostinato.loop.shared_trigger import share_triggers
 from ostinato.loop.triggers.get_trigger import get_stop_trigger, get_trigger
 from ostinato.loop.triggers.limit_trigger import LimitTrigger
@@ -388,32 +389,31 @@ class Trainer:
         ordinary = [step for step in steps if not step.registration.is_late]
         late = [step for step in steps if step.registration.is_late]
         update = self.updater.update
+        stop = _bound(stop_trigger)
         current: _Step | None = None  # for the message only: whose turn it was when something raised
         phase = "extensions called before training"
-        with scope(self.observation):
+        with scope(self.observation) as reports:
             try:
                 if self.is_before_training:
                     for current in steps:
                         if current.registration.call_before_training:
                             current.extension(self)
                 current, phase = None, "stop trigger"
-                finished = stop_trigger(self)
+                finished = stop(self)
                 while not finished and self._stop_reason is None:
                     current, phase = None, "update"
-                    self.observation = observation = {}
-                    direct_reports_to(observation)
+                    self.observation = reports.target = {}
                     update()
                     for current in ordinary:
                         if current.trigger(self):
                             current.extension(self)
                     current, phase = None, "stop trigger"
-                    finished = stop_trigger(self)
-                    due: list[_Step] = []
+                    finished = stop(self)
                     for current in late:
-                        if current.trigger(self):
-                            due.append(current)
-                    for current in due:
-                        current.extension(self)
+                        current.is_due = current.trigger(self)
+                    for current in late:
+                        if current.is_due:
+                            current.extension(self)
             except BaseException as error:
                 self._note(error, phase if current is None else f"extension {current.registration.name!r}")
                 raise
@@ -473,12 +473,18 @@ class Trainer:
 class _Step:
     """One extension within the loop: what is asked and what is called, as plain attributes."""
 
-    __slots__ = ("extension", "registration", "trigger")
+    __slots__ = ("extension", "is_due", "registration", "trigger")
 
     def __init__(self, registration: Registration, trigger: TriggerFunction, extension: ExtensionFunction) -> None:
         self.registration = registration
-        self.trigger = trigger
-        self.extension = extension
+        self.is_due = False
+        self.trigger = _bound(trigger)
+        self.extension = _bound(extension)
+
+
+def _bound(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same call for less: calling a method costs half of calling an object that has ``__call__``."""
+    return call if isinstance(call, FunctionType | MethodType | type) else call.__call__
 
 
 def _nothing(trainer: Trainer) -> None:

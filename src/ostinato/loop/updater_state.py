@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from typing import Any
 
-from ostinato.errors import ArgumentValueError
+from ostinato.errors import ArgumentValueError, StateError
 
 
 @dataclass(slots=True)
@@ -35,6 +35,20 @@ class UpdaterState:
         if not self.updates_per_epoch:
             return None
         return Fraction(self.epoch * self.updates_per_epoch + self.iteration_in_epoch, self.updates_per_epoch)
+
+    @property
+    def exact_epoch(self) -> Fraction:
+        """:attr:`epoch_detail`, for those who cannot do without.
+
+        :raises StateError: when the length of a pass is unknown.
+        """
+        position = self.epoch_detail
+        if position is None:
+            raise StateError(
+                "A fraction of an epoch was asked for, and the length of a pass is unknown.",
+                advice="Count in iterations, use a whole number of epochs, or train from a loader that has a length.",
+            )
+        return position
 
     def advance(self, samples: int = 0, tokens: int = 0, *, pass_complete: bool | None = None) -> None:
         """Count one completed update.

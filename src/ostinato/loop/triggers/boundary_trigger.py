@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,14 @@ class BoundaryTrigger(Trigger):
     that went back, which only becomes the new base line (IT-2). Used alone, the first call takes its index as base line
     and is false (IT-3); in a trainer :meth:`initialize` has set the base line before the first update (IT-5).
 
-    The next boundary is kept, so the usual call is two comparisons of numbers. A subclass passes the function that
-    reads its index and overrides :meth:`next_boundary`.
+    The next boundary is kept, so the usual call is two comparisons of numbers.
+
+    :param counter: the attribute of ``trainer.updater.state`` that is the index; a subclass that looks elsewhere
+        overrides :meth:`read_index`. All subclasses override :meth:`next_boundary`.
     """
 
-    def __init__(self, read_index: Callable[[Any], Index]) -> None:
-        self._read_index = read_index
+    def __init__(self, counter: str) -> None:
+        self._counter = counter
         # "No base line" is infinity: every comparison below then takes the long way without a test for it.
         self._baseline: Index = _NO_BASELINE
         self._due: Index = _NO_BASELINE
@@ -38,18 +40,28 @@ class BoundaryTrigger(Trigger):
         """The first boundary after ``baseline``, infinity if there is none."""
         raise NotImplementedError(f"{type(self).__name__} must name its boundaries: override next_boundary.")
 
+    def read_index(self, trainer: TrainerView) -> Index:
+        """The present index."""
+        return getattr(trainer.updater.state, self._counter)
+
     def __call__(self, trainer: TrainerView) -> bool:
-        index = self._read_index(trainer)
+        # Every trigger passes here in every iteration, so read_index stands in line instead of a call to it.
+        index = getattr(trainer.updater.state, self._counter)
         if self._baseline <= index < self._due:
             self._baseline = index
             return False
-        fires = self._baseline != _NO_BASELINE and index >= self._due
-        self._set_baseline(index)
+        return self._move_to(index)
+
+    def _move_to(self, index: Index) -> bool:
+        """Whether a boundary was passed on the way to ``index``, which becomes the base line."""
+        fires = index >= self._due and self._baseline != _NO_BASELINE
+        self._baseline = index
+        self._due = self.next_boundary(index)
         return fires
 
     def initialize(self, trainer: TrainerView) -> None:
         """Take the present index as base line, unless a saved one is there that is not later."""
-        index = self._read_index(trainer)
+        index = self.read_index(trainer)
         self._set_baseline(min(self._baseline, index))
 
     def _set_baseline(self, index: Index) -> None:

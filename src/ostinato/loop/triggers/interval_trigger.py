@@ -13,8 +13,8 @@ from ostinato.loop.triggers.units import (
     Index,
     check_counted,
     check_unit,
+    counter_name,
     exact_number,
-    index_reader,
 )
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ class IntervalTrigger(BoundaryTrigger):
         self.period = exact_number(period, "period", owner, whole=unit != "epoch")
         self.after = exact_number(after, "after", owner, minimum=0)
         self.before = None if before is None else exact_number(before, "before", owner)
-        super().__init__(index_reader(unit, fractional=isinstance(self.period, Fraction)))
+        super().__init__(counter_name(unit, fractional=isinstance(self.period, Fraction)))
 
     def next_boundary(self, baseline: Index) -> Index:
         """The first multiple of the period after ``baseline`` that ``after`` and ``before`` admit."""
-        start = max(baseline, self.after)
+        start = baseline if baseline > self.after else self.after
         boundary = (start // self.period + 1) * self.period  # exact: whole numbers or fractions, never floats
-        return math.inf if self.before is not None and boundary >= self.before else boundary
+        return boundary if self.before is None or boundary < self.before else math.inf
 
     def initialize(self, trainer: TrainerView) -> None:
         """See :meth:`BoundaryTrigger.initialize`.

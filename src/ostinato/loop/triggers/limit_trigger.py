@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ostinato.loop.triggers.trigger import Trigger
-from ostinato.loop.triggers.units import COUNTED_UNITS, check_counted, check_unit, exact_number, index_reader
+from ostinato.loop.triggers.units import COUNTED_UNITS, check_counted, check_unit, counter_name, exact_number
 
 if TYPE_CHECKING:
     from ostinato.loop.protocols import TrainerView
@@ -26,12 +26,12 @@ class LimitTrigger(Trigger):
         owner = type(self).__name__
         self.unit = check_unit(unit, (*COUNTED_UNITS, "second"), owner)
         self.limit = exact_number(limit, "limit", owner, whole=unit not in ("epoch", "second"))
-        self._read_index = index_reader(unit, fractional=isinstance(self.limit, Fraction))
-        # Seconds are floats; comparing them with a fraction would be slow and no more exact.
-        self._threshold = float(self.limit) if unit == "second" else self.limit
+        self._counter = None if unit == "second" else counter_name(unit, isinstance(self.limit, Fraction))
 
     def __call__(self, trainer: TrainerView) -> bool:
-        return self._read_index(trainer) >= self._threshold
+        if self._counter is None:
+            return trainer.elapsed_time >= self.limit
+        return getattr(trainer.updater.state, self._counter) >= self.limit
 
     def initialize(self, trainer: TrainerView) -> None:
         """Check that the index can be read.
@@ -39,7 +39,7 @@ class LimitTrigger(Trigger):
         :raises StateError: when the updater does not count in this unit, or the fraction of an epoch is unknown.
         """
         check_counted(trainer, self.unit, repr(self))
-        self._read_index(trainer)
+        self(trainer)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.limit}, {self.unit!r})"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from ostinato.loop.triggers.boundary_trigger import BoundaryTrigger
-from ostinato.loop.triggers.units import Index, exact_number, index_reader
+from ostinato.loop.triggers.units import Index, exact_number
+
+if TYPE_CHECKING:
+    from ostinato.loop.protocols import TrainerView
 
 
 class TimeTrigger(BoundaryTrigger):
@@ -20,7 +24,18 @@ class TimeTrigger(BoundaryTrigger):
 
     def __init__(self, period: float | Fraction) -> None:
         self.period = exact_number(period, "period", type(self).__name__)
-        super().__init__(index_reader("second", fractional=False))
+        super().__init__("elapsed_time")
+
+    def read_index(self, trainer: TrainerView) -> float:
+        """Seconds of training so far."""
+        return trainer.elapsed_time
+
+    def __call__(self, trainer: TrainerView) -> bool:
+        index = trainer.elapsed_time
+        if self._baseline <= index < self._due:
+            self._baseline = index
+            return False
+        return self._move_to(index)
 
     def next_boundary(self, baseline: Index) -> float:
         """The first multiple of the period after ``baseline``, in seconds."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from numbers import Rational, Real
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
@@ -20,14 +18,7 @@ COUNTED_UNITS = ("iteration", "epoch", "sample", "token")
 Index = int | Fraction | float
 """The value a trigger looks at."""
 
-# attrgetter walks the path in C; this is read by every trigger in every iteration.
-_COUNTERS: dict[str, Callable[[Any], Any]] = {
-    "iteration": attrgetter("updater.state.iteration"),
-    "epoch": attrgetter("updater.state.epoch"),
-    "sample": attrgetter("updater.state.samples"),
-    "token": attrgetter("updater.state.tokens"),
-    "second": attrgetter("elapsed_time"),
-}
+_COUNTERS = {"iteration": "iteration", "epoch": "epoch", "sample": "samples", "token": "tokens"}
 
 
 def check_unit(unit: Any, allowed: tuple[str, ...], owner: str) -> str:
@@ -70,24 +61,12 @@ def exact_number(
     return number
 
 
-def index_reader(unit: str, fractional: bool) -> Callable[[Any], Any]:
-    """The function that reads the index of a unit from a trainer.
+def counter_name(unit: str, fractional: bool) -> str:
+    """The attribute of :class:`~ostinato.loop.updater_state.UpdaterState` that counts in a unit.
 
-    :param fractional: read the exact position within the pass and not the number of completed passes.
+    :param fractional: the exact position within the pass and not the number of completed passes.
     """
-    if unit == "epoch" and fractional:
-        return _epoch_position
-    return _COUNTERS[unit]
-
-
-def _epoch_position(trainer: TrainerView) -> Fraction:
-    position = trainer.updater.state.epoch_detail
-    if position is None:
-        raise StateError(
-            "A fraction of an epoch was asked for, and the length of a pass is unknown.",
-            advice="Count in iterations, use a whole number of epochs, or train from a loader that has a length.",
-        )
-    return position
+    return "exact_epoch" if unit == "epoch" and fractional else _COUNTERS[unit]
 
 
 def check_counted(trainer: TrainerView, unit: str, owner: str) -> None:
