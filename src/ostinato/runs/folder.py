@@ -1,0 +1,668 @@
+"""A run folder: the one place where a run's life is kept, and the promises about it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ostinato.errors import ArgumentValueError, BadInputError, DamagedRunError, RunError, SaveError, StateError
+from ostinato.runs.atomic import ChecksumMismatchError, Files
+from ostinato.runs.commit import TEMPORARY_PREFIX, PackedContent, non_finite_names, pack, write_generation
+from ostinato.runs.content import GenerationContent, LoadedGeneration
+from ostinato.runs.identity import RUN_FILE, RunIdentity, now, read_identity
+from ostinato.runs.journal import JOURNAL_FILE, Journal
+from ostinato.runs.lock import RunLock
+from ostinato.runs.manifest import MANIFEST_FILE, GenerationName, Manifest
+from ostinato.runs.moves import INTENT_FILE, SET_ASIDE, pending_moves, plan_restore
+from ostinato.runs.retention import RetentionPolicy, to_delete
+from ostinato.runs.sessions import Session, next_number, sessions_at_save
+from ostinato.runs.verification import (
+    MODEL_FILE,
+    OPTIMIZER_FILE,
+    Damage,
+    DamagedGenerationError,
+    read_generation,
+    read_manifest_of,
+    verify_generation,
+)
+
+_log = logging.getLogger(__name__)
+
+CONFIG_FILE = "config.yaml"
+GENERATIONS = "generations"
+DAMAGED = "damaged"
+TRASH_PREFIX = ".trash-"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a save did.
+
+    :param manifest: of the new generation.
+    :param deleted: names of the generations that retention removed.
+    :param warnings: clean-up that failed, in sentences.
+    """
+
+    manifest: Manifest
+    deleted: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What lies in ``generations/``, by the manifests alone.
+
+    :param manifests: oldest first.
+    :param damage: of those whose manifest cannot be used.
+    """
+
+    manifests: tuple[Manifest, ...] = ()
+    damage: tuple[Damage, ...] = ()
+
+
+@dataclass
+class RunFolder:
+    """A run folder.
+
+    Reading (:meth:`scan`, :meth:`verify`, :meth:`read`) needs nothing. Everything that writes needs :meth:`open`, which
+    takes the lock. Constructing touches no disk.
+
+    :param path: the folder.
+    :param files: how files are written; for tests and for odd disks.
+    :param policy: which generations are kept.
+    """
+
+    path: Path
+    files: Files = field(default_factory=Files)
+    policy: RetentionPolicy = field(default_factory=RetentionPolicy)
+    notices: list[str] = field(default_factory=list, init=False)
+    """Sentences for the user about what opening and loading found: a lock taken over, damage, a repair."""
+
+    def __post_init__(self) -> None:
+        self.path = Path(self.path)
+        self._lock = RunLock(self.path)
+        self._mutex = threading.RLock()  # the writer thread commits while the trainer's thread looks
+        self._identity: RunIdentity | None = None
+        self._sessions: tuple[Session, ...] = ()
+        self._session: Session | None = None
+        self._options: Mapping[str, Any] = {}
+
+    # --- opening and closing ------------------------------------------------------------------------------------------
+
+    @property
+    def generations_path(self) -> Path:
+        """The folder of the generations."""
+        return self.path / GENERATIONS
+
+    @property
+    def journal(self) -> Journal:
+        """The journal."""
+        return Journal(self.path / JOURNAL_FILE, self.files)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._lock.is_held
+
+    @property
+    def identity(self) -> RunIdentity:
+        """What this run is.
+
+        :raises StateError: the folder was not opened.
+        """
+        if self._identity is None:
+            raise StateError("The run folder must be opened first.")
+        return self._identity
+
+    def open(self, *, recipe: str = "") -> RunFolder:
+        """Make the folder if there is none, take its lock, and tidy up what an interrupted process left.
+
+        What is found on the way is told in :attr:`notices`.
+
+        :param recipe: recorded when the run is new.
+        :raises RunLockedError: somebody else trains here.
+        :raises RunError: the folder cannot be made, or is of a newer format.
+        """
+        try:
+            self.files.make_folder(self.path)
+            taken = self._lock.acquire()
+        except OSError as error:
+            raise RunError(
+                f"The run folder {self.path} cannot be used: {error.strerror or error}.",
+                advice="Choose a folder in which you may write.",
+                folder=self.path,
+            ) from error
+        try:
+            if taken:
+                self._notice(taken)
+            self.files.make_folder(self.generations_path)
+            self._finish_restore()
+            self._remove_leftovers()
+            self._identity = self._find_identity(recipe)
+        except OSError as error:
+            self.close()
+            raise RunError(
+                f"The run folder {self.path} cannot be prepared: {error.strerror or error} ({error.filename}).",
+                advice="Free some space or correct the permissions, and start again.",
+                folder=self.path,
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Give the lock back. May be called again."""
+        self._lock.release()
+
+    def __enter__(self) -> RunFolder:
+        return self if self.is_open else self.open()
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if not self.is_open:
+            raise StateError(f"The run folder {self.path} must be opened before it is written to.")
+
+    def _notice(self, text: str) -> None:
+        self.notices.append(text)
+        _log.warning("%s", text)
+
+    def _finish_restore(self) -> None:
+        try:
+            moves = pending_moves(self.path)
+        except ChecksumMismatchError as error:
+            aside = self._free_name(self.path / f"{INTENT_FILE}.damaged")
+            self.files.rename(self.path / INTENT_FILE, aside)
+            self._notice(f"{INTENT_FILE} {error}; it was moved to {aside.name}. The newest whole generation is used.")
+            return
+        if moves is not None:
+            moves.carry_out(self.path, self.files)
+            self.journal.add("restore", time=now(), generation=moves.target, finished_later=True)
+            self._notice(f"A restore of generation {moves.target} had been interrupted; it is finished now.")
+
+    def _remove_leftovers(self) -> None:
+        for entry in list(self.generations_path.iterdir()):
+            for prefix in (TEMPORARY_PREFIX, TRASH_PREFIX):
+                name = entry.name.removeprefix(prefix)
+                if entry.name.startswith(prefix) and entry.is_dir() and GenerationName.parse(name) is not None:
+                    try:
+                        self.files.remove_tree(entry)
+                    except OSError as error:
+                        self._notice(f"The left-over folder {entry} could not be removed: {error.strerror or error}.")
+
+    def _find_identity(self, recipe: str) -> RunIdentity:
+        manifests = self.scan().manifests
+        recorded = RunIdentity.from_manifest(manifests[-1].run) if manifests else None
+        try:
+            identity = read_identity(self.path)
+        except ChecksumMismatchError as error:
+            path = self.path / RUN_FILE
+            if path.exists():
+                aside = self._free_name(path.with_name(f"{RUN_FILE}.damaged"))
+                self.files.rename(path, aside)
+                self._notice(f"{RUN_FILE} {error}; it was moved to {aside.name} and written anew.")
+            elif recorded is not None:
+                self._notice(f"{RUN_FILE} {error}; it was written anew.")
+            identity = recorded or RunIdentity.new(recipe)
+            identity.write(self.path, self.files)
+        return identity
+
+    @staticmethod
+    def _free_name(path: Path) -> Path:
+        candidate, number = path, 1
+        while candidate.exists() or candidate.is_symlink():
+            number += 1
+            candidate = path.with_name(f"{path.name}.{number}")
+        return candidate
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[GenerationName]:
+        """Names of the generations that are there, oldest first, whole or not."""
+        return sorted(_names_in(self.generations_path))
+
+    def set_aside(self) -> dict[str, list[GenerationName]]:
+        """What restores have set aside: by folder name below ``set-aside/``, oldest restore first."""
+        root = self.generations_path / SET_ASIDE
+        if not root.is_dir():
+            return {}
+        return {entry.name: sorted(_names_in(entry)) for entry in sorted(root.iterdir()) if entry.is_dir()}
+
+    def scan(self) -> Scan:
+        """The manifests of all generations. The other files are not read."""
+        manifests, damage = [], []
+        for name in self.names():
+            try:
+                manifests.append(read_manifest_of(self.generations_path / str(name)))
+            except DamagedGenerationError as error:
+                if (self.generations_path / str(name)).exists():  # else the trainer removed it while we looked
+                    damage.append(error.damage)
+        return Scan(tuple(manifests), tuple(damage))
+
+    def verify(self) -> dict[str, list[Damage]]:
+        """Read every byte of every generation: what is wrong, by name, oldest first; an empty list means whole."""
+        return {str(name): verify_generation(self.generations_path / str(name)) for name in self.names()}
+
+    def find(self, which: int | str) -> GenerationName:
+        """A generation by its iteration or by its name.
+
+        :raises BadInputError: there is none; the message lists those that are there.
+        """
+        text = str(which).replace(",", "").replace("_", "")
+        everywhere = [*self.names(), *(name for names in self.set_aside().values() for name in names)]
+        exact = [name for name in everywhere if str(name) == text]
+        same = [name for name in everywhere if text.isascii() and text.isdigit() and name.iteration == int(text)]
+        regular = sorted(name for name in same if not name.error)
+        for found in (exact, regular, same):
+            if found:
+                return found[-1]
+        there = ", ".join(str(name) for name in sorted(set(everywhere))) or "none"
+        raise BadInputError(
+            f"The run {self.path} has no generation {which}.", advice=f"Generations: {there}.", folder=self.path
+        )
+
+    def read(self, which: int | str) -> LoadedGeneration:
+        """One generation, verified while it is read. Those that a restore set aside can be read too.
+
+        :raises BadInputError: there is none of this name.
+        :raises DamagedRunError: it is not whole.
+        """
+        name = self.find(which)
+        try:
+            return read_generation(self.locate(name))
+        except DamagedGenerationError as error:
+            raise DamagedRunError(
+                f"Generation {name} of {self.path} is damaged: {error.damage}.",
+                advice="Choose another one; 'ostinato runs show' lists them.",
+                folder=self.path,
+                damage=[error.damage],
+            ) from error
+
+    def locate(self, name: GenerationName) -> Path:
+        """The folder of a generation, wherever it is."""
+        for place in (self.generations_path, *(self.generations_path / SET_ASIDE / a for a in self.set_aside())):
+            if (place / str(name)).is_dir():
+                return place / str(name)
+        return self.generations_path / str(name)
+
+    def load_newest(self) -> LoadedGeneration | None:
+        """The newest whole state, or None when this run has none yet.
+
+        A damaged newest generation is named in :attr:`notices`, moved to ``generations/damaged/`` when the folder is
+        open, and the one before is used. States in which an error ended the run are never chosen.
+
+        :raises DamagedRunError: there is or was state, and none of it can be read whole.
+        :raises RunError: a generation cannot be read for a reason that says nothing about its content.
+        """
+        damage: list[Damage] = []
+        for name in reversed([name for name in self.names() if not name.error]):
+            try:
+                loaded = read_generation(self.generations_path / str(name))
+            except DamagedGenerationError as error:
+                damage.append(error.damage)
+                continue
+            except OSError as error:
+                raise RunError(
+                    f"Generation {name} of {self.path} cannot be read: {error.strerror or error} ({error.filename}).",
+                    advice="Correct that and start again; going back to an older state would lose what is in it.",
+                    folder=self.path,
+                ) from error
+            for found in damage:
+                self._put_aside(found, loaded.manifest.generation)
+            if self.is_open:
+                self._sessions = loaded.sessions
+            return loaded
+        if damage or self._shows_lost_state():
+            raise self._all_damaged(damage)
+        return None
+
+    def _shows_lost_state(self) -> bool:
+        places = [self.generations_path / DAMAGED, self.generations_path / SET_ASIDE]
+        return any(path.is_dir() and any(path.iterdir()) for path in places) or self.journal.tells_of_commits()
+
+    def _all_damaged(self, damage: Sequence[Damage]) -> DamagedRunError:
+        if damage:
+            lines = "\n".join(f"  {found}" for found in damage)
+            what = f"The run {self.path} holds {len(damage)} generation(s), and none of them is whole:\n{lines}"
+        else:
+            what = f"The run {self.path} has been saved before, but no usable generation is left in {GENERATIONS}/."
+        return DamagedRunError(
+            what,
+            advice="Nothing was changed. Put the files back from a backup, or look into generations/damaged and "
+            "generations/set-aside; to start over, choose an empty folder.",
+            folder=self.path,
+            damage=list(damage),
+        )
+
+    def _put_aside(self, damage: Damage, used: str) -> None:
+        if not self.is_open:
+            self._notice(f"{damage}. Generation {used} is the newest whole one.")
+            return
+        source = self.generations_path / damage.generation
+        target = self._free_name(self.generations_path / DAMAGED / damage.generation)
+        try:
+            self.files.make_folder(target.parent)
+            self.files.rename(source, target)
+            self.files.flush_folder(target.parent)
+            self.files.flush_folder(self.generations_path)
+        except OSError as error:
+            raise RunError(
+                f"{damage}, and it could not be moved aside: {error.strerror or error}.",
+                advice=f"Move {source} somewhere else and start again.",
+                folder=self.path,
+            ) from error
+        place = target.relative_to(self.path)
+        self.journal.add("damage", time=now(), generation=damage.generation, what=str(damage), kept=str(place))
+        self._notice(f"{damage}. Generation {used} is used instead; the damaged one is kept in {place}.")
+
+    # --- sessions and options -----------------------------------------------------------------------------------------
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The sessions before this one, as the loaded generation tells."""
+        return self._sessions
+
+    @property
+    def session(self) -> Session | None:
+        """The running session."""
+        return self._session
+
+    def begin_session(
+        self,
+        *,
+        start_iteration: int,
+        batch_size: int = 0,
+        options: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """Open a session; call it after :meth:`load_newest`.
+
+        :param start_iteration: completed updates of the run at this moment.
+        :param batch_size: samples in one update.
+        :param options: the updatable options, by dotted path.
+        :param config: all effective options, nested; also kept as the options of the run.
+        """
+        self._session = Session(
+            number=next_number(self._sessions),
+            started=now(),
+            start_iteration=start_iteration,
+            batch_size=batch_size,
+            options=dict(options or {}),
+            config=dict(config or {}),
+        )
+        self._options = dict(config or {})
+        return self._session
+
+    def write_config(self, text: str) -> None:
+        """Write ``config.yaml``, the copy of the options for people."""
+        self._require_open()
+        self.files.replace(self.path / CONFIG_FILE, text.encode())
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def pack(self, content: GenerationContent) -> PackedContent:
+        """Make a content ready for :meth:`commit`, in the moment in which it is true. Copies no tensor.
+
+        :raises ArgumentTypeError: it holds something that cannot be saved.
+        """
+        sessions = sessions_at_save(self._sessions, self._session, content.iteration)
+        return pack(content, sessions=sessions, options=self._options, time=now())
+
+    def commit(self, packed: PackedContent) -> Commit:
+        """Write one generation, read it back, and remove what the policy no longer wants.
+
+        When a regular generation of this iteration exists, the new one gets a second name and takes its place; nothing
+        committed is ever written over.
+
+        :raises SaveError: nothing was committed; the generations before are as they were.
+        """
+        self._require_open()
+        with self._mutex:
+            content = packed.content
+            error_state = "error" in content.reasons
+            with self._explained(content.iteration):
+                if not error_state:
+                    self._refuse_non_finite(packed)
+                scan = self.scan()
+                regular = [m for m in scan.manifests if not m.name.error]
+                optimizer_from = _with_optimizer(regular) if packed.keeps_optimizer else None
+                if OPTIMIZER_FILE in packed.documents:
+                    optimizer_iteration = content.iteration
+                else:
+                    optimizer_iteration = optimizer_from.optimizer_iteration if optimizer_from else None
+                manifest = Manifest(
+                    generation=str(self._free_generation(content.iteration, error_state)),
+                    iteration=content.iteration,
+                    reasons=content.reasons,
+                    epoch=content.epoch,
+                    time=now(),
+                    run=self.identity.to_dict(),
+                    parent=regular[-1].generation if regular else None,
+                    average_loss=_finite(content.average_loss),
+                    average_count=content.average_count,
+                    loss_definition=content.bar.definition,
+                    lowest_average=content.bar.lowest,
+                    optimizer_iteration=optimizer_iteration,
+                ).with_reasons(*_reasons_of(regular, content.iteration, error_state))
+                manifest = write_generation(self.files, self.generations_path, packed, manifest, optimizer_from)
+                self._read_back(manifest)
+            warnings = [self.journal.add("commit", **_journal_fields(manifest))]
+            deleted, failures = self._apply_policy([*scan.manifests, manifest])
+            return Commit(manifest, tuple(deleted), tuple(text for text in [*warnings, *failures] if text))
+
+    def add_reasons(self, generation: str, *reasons: str) -> Manifest:
+        """Give a committed generation further reasons to be kept, in one atomic step.
+
+        :raises SaveError: it could not be written; the generation is as it was.
+        """
+        self._require_open()
+        with self._mutex:
+            folder = self.generations_path / generation
+            manifest = read_manifest_of(folder)
+            updated = manifest.with_reasons(*reasons)
+            if updated != manifest:
+                with self._explained(manifest.iteration):
+                    self.files.replace(folder / MANIFEST_FILE, updated.to_bytes())
+                self.journal.add("commit", **_journal_fields(updated))
+            return updated
+
+    def _free_generation(self, iteration: int, error: bool) -> GenerationName:
+        version = 1
+        while True:
+            name = GenerationName(iteration, version, error)
+            path = self.generations_path / str(name)
+            if not path.exists() and not path.is_symlink():
+                return name
+            version += 1
+
+    def _refuse_non_finite(self, packed: PackedContent) -> None:
+        names = non_finite_names(packed.tensors_of(MODEL_FILE))
+        if names:
+            good = [str(name) for name in self.names() if not name.error]
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            raise SaveError(
+                f"The state at iteration {packed.content.iteration:,} was not saved: weights are not finite numbers "
+                f"({shown}).",
+                advice=f"Generation {good[-1]} is good; restart from it, with a lower learning rate for example."
+                if good
+                else "Start again with a lower learning rate.",
+                folder=self.path,
+                iteration=packed.content.iteration,
+                non_finite=names,
+            )
+
+    def _read_back(self, manifest: Manifest) -> None:
+        folder = self.generations_path / manifest.generation
+        problem: Damage | None = None
+        try:
+            stored = read_manifest_of(folder)
+            if stored != manifest:
+                problem = Damage(manifest.generation, MANIFEST_FILE, "is not what was written")
+        except DamagedGenerationError as error:
+            problem = error.damage
+        for name, record in manifest.files.items():
+            try:
+                self.files.check(folder / name, record)
+            except ChecksumMismatchError as error:
+                problem = Damage(manifest.generation, name, str(error))
+        if problem is not None:
+            with contextlib.suppress(OSError, RunError):
+                self._put_aside(problem, manifest.parent or "before")
+            raise SaveError(
+                f"The save at iteration {manifest.iteration:,} was read back, and {problem}.",
+                advice="The disk or the memory of this machine may be failing. The generation before is untouched.",
+                folder=self.path,
+                iteration=manifest.iteration,
+            )
+
+    def _apply_policy(self, manifests: Sequence[Manifest]) -> tuple[list[str], list[str]]:
+        deleted: list[str] = []
+        failures: list[str] = []
+        for name in to_delete(manifests, self.policy):
+            trash = self.generations_path / f"{TRASH_PREFIX}{name}"
+            try:
+                # First out of sight in one step: a generation that is half deleted must not look like a damaged one.
+                if not trash.exists():
+                    self.files.rename(self.generations_path / name, trash)
+                self.files.remove_tree(trash)
+                deleted.append(name)
+            except FileNotFoundError:
+                deleted.append(name)
+            except OSError as error:
+                failures.append(
+                    f"The old generation {name} could not be removed: {error.strerror or error}. "
+                    "The next save tries again."
+                )
+                _log.warning("%s", failures[-1])
+        if deleted:
+            self.journal.add("evict", time=now(), generations=deleted)
+        return deleted, failures
+
+    @contextlib.contextmanager
+    def _explained(self, iteration: int) -> Generator[None]:
+        """Errors of a save as SaveError, with advice."""
+        try:
+            yield
+        except DamagedGenerationError as error:
+            raise self._save_error(iteration, str(error), "The generation before is untouched.") from error
+        except OSError as error:
+            advice = {
+                errno.ENOSPC: "Free some space; the next save tries again.",
+                errno.EDQUOT: "Your disk quota is used up: free some space; the next save tries again.",
+                errno.EFBIG: "A file may not become so large here (file size limit or file system).",
+                errno.EROFS: "The file system has become read-only; a failing disk may be the cause.",
+            }.get(error.errno or 0, "The next save tries again.")
+            what = error.strerror or str(error)
+            if error.filename:
+                what += f" ({Path(str(error.filename)).name})"
+            raise self._save_error(iteration, what, advice) from error
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
+                raise
+            raise self._save_error(
+                iteration,
+                "there is not enough memory",
+                "Training goes on. Close other programs, lower the batch size, or turn save_optimizer to 'exit'.",
+            ) from error
+
+    def _save_error(self, iteration: int, what: str, advice: str) -> SaveError:
+        return SaveError(
+            f"The state at iteration {iteration:,} could not be saved in {self.path}: {what}.",
+            advice=f"{advice} The generations before are untouched.",
+            folder=self.path,
+            iteration=iteration,
+        )
+
+    # --- restoring ----------------------------------------------------------------------------------------------------
+
+    def restore(self, which: int | str) -> Manifest:
+        """Make an older generation (or one that an earlier restore set aside) the newest one.
+
+        It is verified first. What is newer is set aside below ``generations/set-aside/``, not deleted, so that it can
+        be undone. A power cut at any moment leaves the run as it was or as it is afterwards.
+
+        :raises BadInputError: there is none of this name.
+        :raises DamagedRunError: it is not whole; nothing was changed.
+        """
+        self._require_open()
+        with self._mutex:
+            name = self.find(which)
+            manifest = self.read(str(name)).manifest
+            moves = plan_restore(name, self.names(), self.set_aside())
+            try:
+                if moves.pairs:
+                    moves.write(self.path, self.files)
+                    moves.carry_out(self.path, self.files)
+            except OSError as error:
+                raise RunError(
+                    f"Restoring {name} in {self.path} did not finish: {error.strerror or error}.",
+                    advice="Every generation is still there. The next start or restore goes on from here.",
+                    folder=self.path,
+                ) from error
+            if moves.pairs:
+                self.journal.add("restore", time=now(), generation=str(name), moves=[list(p) for p in moves.pairs])
+            return manifest
+
+    def undo_restore(self) -> Manifest:
+        """Bring back what the last restore set aside.
+
+        :raises ArgumentValueError: nothing is set aside.
+        """
+        self._require_open()
+        candidates = [names for names in self.set_aside().values() if any(not name.error for name in names)]
+        if not candidates:
+            raise ArgumentValueError(f"Nothing is set aside in {self.path}, so no restore can be undone.")
+        return self.restore(str([name for name in candidates[-1] if not name.error][-1]))
+
+
+def _names_in(folder: Path) -> list[GenerationName]:
+    try:
+        entries = list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    return [name for entry in entries if (name := GenerationName.parse(entry.name)) is not None]
+
+
+def _finite(value: float | None) -> float | None:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return None
+    return value
+
+
+def _with_optimizer(manifests: Sequence[Manifest]) -> Manifest | None:
+    found = [m for m in manifests if OPTIMIZER_FILE in m.files]
+    return found[-1] if found else None
+
+
+def _reasons_of(manifests: Sequence[Manifest], iteration: int, error_state: bool) -> tuple[str, ...]:
+    """The reasons of those whose place a new generation of this iteration takes."""
+    if error_state:
+        return ()
+    return tuple(reason for m in manifests if m.iteration == iteration for reason in m.reasons)
+
+
+def _journal_fields(manifest: Manifest) -> dict[str, Any]:
+    reasons = manifest.reasons
+    kind = next((k for r, k in (("error", "error"), ("signal", "signal"), ("session_end", "last")) if r in reasons), "")
+    return {
+        "time": manifest.time,
+        "path": f"{GENERATIONS}/{manifest.generation}",
+        "generation": manifest.generation,
+        "iteration": manifest.iteration,
+        "epoch": manifest.epoch,
+        "kind": kind or "regular",
+        "reasons": list(reasons),
+        "bytes": manifest.total_bytes,
+        "average_loss": manifest.average_loss,
+    }
