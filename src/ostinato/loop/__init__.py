@@ -9,7 +9,9 @@ from ostinato.loop.extension import (
     make_extension,
 )
 from ostinato.loop.protocols import TrainerView, Updater
+from ostinato.loop.random_state import capture_random_state, restore_random_state
 from ostinato.loop.reporter import is_scalar, read_scalars, report, scope
+from ostinato.loop.standard_updater import StandardUpdater
 from ostinato.loop.summary import DictSummary, Summary
 from ostinato.loop.trainer import Trainer
 from ostinato.loop.triggers import (
@@ -38,6 +40,7 @@ __all__ = [
     "IntervalTrigger",
     "LimitTrigger",
     "OnceTrigger",
+    "StandardUpdater",
     "Summary",
     "TimeTrigger",
     "Trainer",
@@ -45,10 +48,12 @@ __all__ = [
     "Trigger",
     "Updater",
     "UpdaterState",
+    "capture_random_state",
     "get_trigger",
     "is_scalar",
     "make_extension",
     "read_scalars",
     "report",
+    "restore_random_state",
     "scope",
 ]

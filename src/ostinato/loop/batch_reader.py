@@ -1,0 +1,212 @@
+"""Reads batches from a loader, pass after pass, and finds its place again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sized
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from ostinato.errors import StateError
+from ostinato.loop.random_state import capture_random_state, restore_random_state
+
+logger = logging.getLogger(__name__)
+
+_END = object()
+
+
+class BatchReader:
+    """The batches of a loader, one after another, over any number of passes.
+
+    A loader with a length is read exactly so far. One without is read one batch ahead, so that the end of a pass is
+    known at its last batch. A loader that ends before its length is taken for one without, with a warning (UP-4).
+
+    Before every pass, the first included, ``set_epoch`` is called on whichever of the loader, its batch sampler and its
+    sampler has it, with the number of completed passes (UP-6). Nothing is read or made before the first batch is asked
+    for.
+
+    :param loader: any iterable that can be walked again and again.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        self._iterator: Iterator[Any] | None = None
+        self._ahead: Any = _END  # the batch read ahead, of a loader without length
+        self._unsized = False  # found out: the loader says a length and ends before it
+        self._random_at_pass_start: dict[str, Any] | None = None
+        self._resume: Mapping[str, Any] | None = None
+
+    @property
+    def length(self) -> int | None:
+        """Batches of one pass; ``None`` when that is unknown."""
+        if self._unsized:
+            return None
+        try:
+            return len(self.loader)
+        except (TypeError, NotImplementedError):  # what objects without length, and DataLoader over a stream, raise
+            return None
+
+    @property
+    def batch_size(self) -> int | None:
+        """What the loader says about the size of a batch; ``None`` when it says nothing."""
+        for owner in (self.loader, getattr(self.loader, "batch_sampler", None)):
+            size = getattr(owner, "batch_size", None)
+            if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+                return size
+        return None
+
+    def read(self, epoch: int, position: int, end_early: Callable[[], None]) -> Any:
+        """The next batch.
+
+        :param epoch: completed passes.
+        :param position: batches of this pass that were consumed.
+        :param end_early: called when a loader with a length has ended before it: the pass is over.
+        :raises StateError: when a pass yields no batch at all.
+        """
+        if self._iterator is None:
+            self._start_pass(epoch, position)
+        batch = self._next()
+        if batch is _END:
+            if position > 0:
+                self._unsized = True
+                logger.warning(
+                    "%s says that it has %s batches and ended after %d; from now on it counts as one without length.",
+                    type(self.loader).__name__,
+                    len(self.loader),
+                    position,
+                )
+                end_early()
+                epoch += 1
+            self._start_pass(epoch, 0)
+            batch = self._next()
+            if batch is _END:
+                raise self._empty()
+        return batch
+
+    def pass_is_complete(self, position: int) -> bool:
+        """Whether the pass is over after ``position`` of its batches; if so the next :meth:`read` starts a new one."""
+        length = self.length
+        complete = self._ahead is _END if length is None else position >= length
+        if complete:
+            self._iterator, self._ahead = None, _END
+        return complete
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the place in the data needs beside the counters: random states now and at the start of the pass, the
+        loader's own state if it has one, and whether its length was found to be wrong."""
+        if self._resume is not None:  # nothing was read since this state was loaded
+            return {name: self._resume[name] for name in ("loader", "random", "unsized")}
+        save = getattr(self.loader, "state_dict", None)
+        return {
+            "unsized": self._unsized,
+            "loader": save() if callable(save) else None,
+            "random": {"now": capture_random_state(), "pass_start": self._random_at_pass_start},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a place in the data. The place itself is found at the next :meth:`read`."""
+        self._resume = state
+        self._unsized = bool(state["unsized"])
+        self._iterator, self._ahead = None, _END
+
+    def _start_pass(self, epoch: int, position: int) -> None:
+        saved, self._resume = self._resume, None
+        random = saved["random"] if saved is not None else None
+        if random is not None:
+            # An order drawn from the global generator comes out the same only from the state it was drawn from (UP-5).
+            within_pass = position > 0 and random["pass_start"] is not None
+            restore_random_state(random["pass_start"] if within_pass else random["now"])
+        self._set_epoch(epoch)
+        self._random_at_pass_start = capture_random_state()
+        self._iterator = self._iterator_at(position, None if saved is None else saved["loader"])
+        if self.length is None:
+            self._ahead = next(self._iterator, _END)
+        if random is not None and position > 0:
+            restore_random_state(random["now"])
+
+    def _iterator_at(self, position: int, loader_state: Any) -> Iterator[Any]:
+        """An iterator of the loader that has passed the first ``position`` batches."""
+        load = getattr(self.loader, "load_state_dict", None)
+        if loader_state is not None and callable(load):
+            load(loader_state)
+            return iter(self.loader)
+        if position == 0:
+            return iter(self.loader)
+        if type(self.loader) is DataLoader and self.loader.batch_sampler is not None:
+            return iter(_loader_without_first_batches(self.loader, position))
+        logger.warning("reading and dropping %d batches to find the place in the data again", position)
+        iterator = iter(self.loader)
+        for _ in range(position):
+            if next(iterator, _END) is _END:
+                break
+        return iterator
+
+    def _next(self) -> Any:
+        assert self._iterator is not None
+        if self.length is not None:
+            return next(self._iterator, _END)
+        batch = self._ahead
+        if batch is not _END:
+            self._ahead = next(self._iterator, _END)
+        return batch
+
+    def _set_epoch(self, epoch: int) -> None:
+        batch_sampler = getattr(self.loader, "batch_sampler", None)
+        owners = (
+            self.loader,
+            batch_sampler,
+            getattr(self.loader, "sampler", None),
+            getattr(batch_sampler, "sampler", None),
+        )
+        for owner in {id(owner): owner for owner in owners}.values():  # each object once
+            set_epoch = getattr(owner, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
+
+    def _empty(self) -> StateError:
+        facts = f"{type(self.loader).__name__} yields no batch"
+        dataset = getattr(self.loader, "dataset", None)
+        samples = len(dataset) if isinstance(dataset, Sized) else None
+        if samples is not None and self.batch_size is not None:
+            facts += f": {samples} samples, {self.batch_size} in a batch"
+            if getattr(self.loader, "drop_last", False):
+                facts += ", incomplete batches dropped"
+        return StateError(
+            f"{facts}.",
+            advice="Add data, make the batch smaller, or give a loader that can be walked more than once.",
+            samples=samples,
+            batch_size=self.batch_size,
+        )
+
+
+class _WithoutFirst:
+    """A batch sampler that leaves out the first batches; the lists of indices are drawn, no data is read."""
+
+    def __init__(self, batch_sampler: Any, number: int) -> None:
+        self._batch_sampler = batch_sampler
+        self._number = number
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator = iter(self._batch_sampler)
+        for _ in range(self._number):
+            next(iterator, None)
+        yield from iterator
+
+    def __len__(self) -> int:
+        return max(0, len(self._batch_sampler) - self._number)
+
+
+def _loader_without_first_batches(loader: DataLoader[Any], number: int) -> DataLoader[Any]:
+    return DataLoader(
+        loader.dataset,
+        batch_sampler=_WithoutFirst(loader.batch_sampler, number),  # type: ignore[arg-type]
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=loader.generator,
+        prefetch_factor=loader.prefetch_factor,
+    )

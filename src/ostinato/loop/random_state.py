@@ -1,0 +1,53 @@
+"""The states of the random generators of a process, as a tree that can be saved."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def capture_random_state() -> dict[str, Any]:
+    """The states of Python's, NumPy's and torch's generators, those of the accelerators included.
+
+    :return: a tree of JSON values, one uint32 array and uint8 tensors.
+    """
+    version, internal, gauss = random.getstate()
+    legacy = np.random.get_state(legacy=False)
+    assert isinstance(legacy, dict)
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": {
+            "key": legacy["state"]["key"].copy(),
+            "position": int(legacy["state"]["pos"]),
+            "has_gauss": int(legacy["has_gauss"]),
+            "gauss": float(legacy["gauss"]),
+        },
+        "torch": torch.get_rng_state(),
+        # Asking an accelerator that nobody has used would start it.
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+    }
+
+
+def restore_random_state(state: Mapping[str, Any]) -> None:
+    """Set the generators to a state that :func:`capture_random_state` has returned.
+
+    States of accelerators that this machine does not have are left out.
+    """
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    saved = state["numpy"]
+    np.random.set_state(
+        ("MT19937", np.asarray(saved["key"], np.uint32), saved["position"], saved["has_gauss"], saved["gauss"])
+    )
+    torch.set_rng_state(_as_bytes(state["torch"]))
+    if state["cuda"] and torch.cuda.is_available():
+        for device, generator in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(_as_bytes(generator), device)
+
+
+def _as_bytes(state: torch.Tensor) -> torch.Tensor:
+    return state.detach().to("cpu", torch.uint8)

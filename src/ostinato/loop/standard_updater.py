@@ -1,0 +1,242 @@
+"""The updater for the common case: batches from a loader, a loss from a model."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
+from ostinato.loop.batch_reader import BatchReader
+from ostinato.loop.batches import batch_size, to_device
+from ostinato.loop.reporter import report
+from ostinato.loop.updater_state import UpdaterState
+
+if TYPE_CHECKING:
+    from torch.amp.grad_scaler import GradScaler
+    from torch.optim import Optimizer
+
+logger = logging.getLogger(__name__)
+
+ScheduleUnit = Literal["iteration", "epoch"]
+_NOTHING = object()
+
+
+class StandardUpdater:
+    """Reads a batch, computes losses, back-propagates, steps; over any number of passes, continued exactly.
+
+    Several models, optimizers or loss functions are mappings by name; a single object is the one named ``main``.
+    :meth:`update_core` is what a subclass overrides to train them in another way: everything around it (reading,
+    counting, schedules, state) stays.
+
+    How exactly a run continues (UP-8): the counters always; the order of the samples for samplers with a seed per
+    epoch, for those that draw from the global generators, and for loaders with a state of their own; equal parameters, bit for
+    bit, in addition where loading happens in this process or augmentation is seeded per sample, kernels are
+    deterministic and the number of ranks is the same.
+
+    :param model: a module, or modules by name.
+    :param optimizer: an optimizer, or optimizers by name.
+    :param loader: any iterable of batches that can be walked again and again.
+    :param loss_function: called with what the model returns and the batch, if the model does not return losses itself.
+    :param schedulers: learning-rate schedules by name, each with its unit: ``{"main": (schedule, "epoch")}``. They are
+        stepped after the update that completes the unit.
+    :param scaler: scales losses for float16.
+    :param device: where batches are moved to; by default they stay where the loader made them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Mapping[str, nn.Module],
+        optimizer: Optimizer | Mapping[str, Optimizer],
+        loader: Any,
+        *,
+        loss_function: Callable[[Any, Any], Any] | None = None,
+        schedulers: Mapping[str, tuple[Any, ScheduleUnit]] | None = None,
+        scaler: GradScaler | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.models: dict[str, nn.Module] = _by_name(model)
+        self.optimizers: dict[str, Optimizer] = _by_name(optimizer)
+        self.loss_function = loss_function
+        self.schedulers = dict(schedulers or {})
+        for name, (_, unit) in self.schedulers.items():
+            if unit not in ("iteration", "epoch"):
+                raise ArgumentValueError(
+                    f"The schedule {name!r} has the unit {unit!r}.", advice="Use 'iteration' or 'epoch'.", value=unit
+                )
+        self.scaler = scaler
+        self.device = None if device is None else torch.device(device)
+        self.state = UpdaterState()
+        self.batch_read_time = 0.0
+        """Seconds that reading the last batch took."""
+        self.batch_time = 0.0
+        """Seconds that the last update took without reading; the device may still be at work."""
+        self.batch_size: int | None = None
+        """Samples in the last batch, where that can be seen."""
+        self._reader = BatchReader(loader)
+        self._batch: Any = _NOTHING
+
+    @property
+    def updates_per_epoch(self) -> int | None:
+        """Updates of one pass; ``None`` when the loader has no length."""
+        return self._reader.length
+
+    def initialize(self, trainer: Any) -> None:
+        """Called by the trainer after the restore step: from here on the length of a pass is known."""
+        self.state.updates_per_epoch = self._reader.length
+
+    def update(self) -> None:
+        """One batch, one parameter update; the counters rise when it is done.
+
+        When :meth:`update_core` raises, no counter moves, and the batch is used again by the next call.
+
+        :raises StateError: when the loader yields nothing, or a ``StopIteration`` leaves :meth:`update_core`.
+        """
+        for model in self.models.values():
+            if not model.training:
+                model.train()
+        started = time.perf_counter()
+        if self._batch is _NOTHING:
+            self._batch = self._read_batch()
+        self.state.updates_per_epoch = self._reader.length
+        read = time.perf_counter()
+        try:
+            self.update_core(self._batch)
+        except StopIteration as error:
+            # It would end the loop of whoever iterates above, silently.
+            raise StateError(
+                "A StopIteration left update_core.", advice="Catch it there, or read batches only through the loader."
+            ) from error
+        self.batch_read_time, self.batch_time = read - started, time.perf_counter() - read
+        self.batch_size = batch_size(self._batch)
+        self._batch = _NOTHING
+        complete = self._reader.pass_is_complete(self.state.iteration_in_epoch + 1)
+        self.state.advance(self.batch_size or 0, pass_complete=complete)
+        self._step_schedules(complete)
+
+    def update_core(self, batch: Any) -> None:
+        """What one update does with its batch: by default the model ``main`` with all optimizers.
+
+        A sequence becomes positional arguments of the model, a mapping keywords, anything else one argument. A tensor
+        is the loss; of a mapping of losses ``main`` is the one that is back-propagated, or the sum where it is missing.
+        """
+        losses = self.compute_losses(batch)
+        for name, loss in losses.items():
+            report(name, loss)
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        if self.scaler is None:
+            losses["main"].backward()
+            for optimizer in self.optimizers.values():
+                optimizer.step()
+            return
+        self.scaler.scale(losses["main"]).backward()
+        for optimizer in self.optimizers.values():
+            self.scaler.step(optimizer)
+        self.scaler.update()
+
+    def compute_losses(self, batch: Any) -> dict[str, torch.Tensor]:
+        """The losses of a batch by name; ``main`` is among them."""
+        model = self.models["main"]
+        if isinstance(batch, Mapping):
+            result = model(**batch)
+        elif isinstance(batch, list | tuple):
+            result = model(*batch)
+        else:
+            result = model(batch)
+        if self.loss_function is not None:
+            result = self.loss_function(result, batch)
+        if isinstance(result, torch.Tensor):
+            return {"main": result}
+        if not isinstance(result, Mapping) or not result:
+            raise ArgumentTypeError(
+                f"The model returned {type(result).__name__}, not a loss.",
+                advice="Return a tensor or a mapping of tensors, pass loss_function, or override update_core.",
+            )
+        losses = dict(result)
+        if "main" not in losses:
+            losses["main"] = torch.stack(list(losses.values())).sum()
+        return losses
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, models, optimizers, schedules, scaler, and the place in the data; tensors are the live ones."""
+        return {
+            "state": {**self.state.state_dict(), "batch_size": self._reader.batch_size},
+            "models": {name: unwrapped(model).state_dict() for name, model in self.models.items()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "schedulers": {name: schedule.state_dict() for name, (schedule, _) in self.schedulers.items()},
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+            **self._reader.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state.
+
+        :raises StateError: when its models, optimizers or schedules have other names. Nothing is changed then.
+        """
+        for kind in ("models", "optimizers", "schedulers"):
+            here, saved = set(getattr(self, kind)), set(state[kind])
+            if here != saved:
+                raise StateError(
+                    f"This updater has the {kind} {sorted(here)}, the saved state has {sorted(saved)}.",
+                    advice="Build the updater as it was when the state was saved, or start a new run.",
+                    kind=kind,
+                )
+        for name, model in self.models.items():
+            unwrapped(model).load_state_dict(state["models"][name])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        for name, (schedule, _) in self.schedulers.items():
+            schedule.load_state_dict(state["schedulers"][name])
+        if self.scaler is not None and state["scaler"] is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        self.state.load_state_dict(state["state"])
+        self._follow_batch_size(state["state"].get("batch_size"))
+        self._reader.load_state_dict(state)
+        self._batch = _NOTHING
+
+    def _read_batch(self) -> Any:
+        batch = self._reader.read(self.state.epoch, self.state.iteration_in_epoch, self.state.end_pass)
+        return batch if self.device is None else to_device(batch, self.device)
+
+    def _step_schedules(self, pass_complete: bool) -> None:
+        for schedule, unit in self.schedulers.values():
+            if unit == "iteration" or pass_complete:
+                schedule.step()
+
+    def _follow_batch_size(self, saved: int | None) -> None:
+        """With batches of another size, go on at the last boundary of a new batch before the saved place (UP-7)."""
+        size = self._reader.batch_size
+        if saved is None or size is None or size == saved or self.state.samples_in_epoch == 0:
+            return
+        skipped = self.state.samples_in_epoch // size
+        seen_again = self.state.samples_in_epoch - skipped * size
+        logger.warning(
+            "the batch size changed from %d to %d; going on after %d batches of this pass, %d samples are seen again",
+            saved,
+            size,
+            skipped,
+            seen_again,
+        )
+        self.state.iteration_in_epoch = skipped
+        self.state.samples_in_epoch = skipped * size
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside the wrappers of data-parallel training and compilation; its names carry no prefix."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
+
+
+def _by_name(value: Any) -> dict[str, Any]:
+    # nn.ModuleDict is no Mapping and stays one module.
+    return dict(value) if isinstance(value, Mapping) else {"main": value}
