@@ -57,8 +57,8 @@ def read_face_header(path: str | os.PathLike[str]) -> FaceHeader:
     :raises FaceFileError: not a PNG, cut off, or with a metadata chunk that cannot be used. Fields: path, reason.
     """
     try:
-        with _open_regular(path) as file:
-            png, metadata = _read_header(file)
+        with open_regular(path) as file:
+            png, metadata = read_open_header(file)
     except (PngError, MetadataError) as error:
         raise face_file_error(path, str(error)) from None
     except OSError as error:
@@ -72,8 +72,8 @@ def read_face_bytes(path: str | os.PathLike[str]) -> tuple[bytes, FaceHeader]:
     :raises FaceFileError: as :func:`read_face_header`.
     """
     try:
-        with _open_regular(path) as file:
-            png, metadata = _read_header(file)
+        with open_regular(path) as file:
+            png, metadata = read_open_header(file)
             file.seek(0)
             data = file.read()
     except (PngError, MetadataError) as error:
@@ -83,7 +83,12 @@ def read_face_bytes(path: str | os.PathLike[str]) -> tuple[bytes, FaceHeader]:
     return data, FaceHeader(Path(path), png, metadata)
 
 
-def _open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """An ordinary file opened for reading bytes; never waits.
+
+    :raises PngError: a folder, a pipe, a device.
+    :raises OSError: it cannot be opened.
+    """
     # A pipe or a device by a picture's name would block for ever; O_NONBLOCK keeps the open itself from waiting.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -92,7 +97,12 @@ def _open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     return open(descriptor, "rb")
 
 
-def _read_header(file: BinaryIO) -> tuple[PngHeader, FaceMetadata | None]:
+def read_open_header(file: BinaryIO) -> tuple[PngHeader, FaceMetadata | None]:
+    """What an open file says before its pixels; also makes sure that the file has an end.
+
+    :raises PngError: not a PNG, or cut off.
+    :raises MetadataError: it has metadata that cannot be used.
+    """
     size = os.fstat(file.fileno()).st_size
     if size == 0:
         raise PngError("it is empty")
@@ -178,7 +188,7 @@ def update_face(path: str | os.PathLike[str], metadata: FaceMetadata) -> None:
     pieces: list[bytes] = []
     placed = False
     try:
-        with _open_regular(path) as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             pieces.append(file.read(8))
             for chunk in walk_chunks(file, size):

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import NoReturn
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.config import FaceOptions, MaskOptions
 from ostinato.errors import ArgumentValueError
-from ostinato.faces.metadata import CENTERINGS, Centering
-
-LANDMARK_MASKS = ("components", "extended", "eye", "mouth")
-"""Masks drawn from the landmarks; every other name is that of a mask stored in the file."""
+from ostinato.faces.alignment import AlignedFace, to_68
+from ostinato.faces.cropping import crop_aligned, resize_square
+from ostinato.faces.face_files import face_file_error, open_regular, read_open_header
+from ostinato.faces.folder_checks import MASK_ADVICE, can_have_mask, missing_mask_reason
+from ostinato.faces.landmark_masks import LANDMARK_MASKS, landmark_mask
+from ostinato.faces.metadata import CENTERINGS, Centering, FaceMetadata, MetadataError
+from ostinato.faces.pictures import PictureError, decode_bgr, picture_size
+from ostinato.faces.png_chunks import PngError
+from ostinato.faces.scan import FaceKind
+from ostinato.faces.stored_masks import stored_mask
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,20 @@ class CropSettings:
     """Pixels for a mask of 128, as the option; scaled to the mask's size. Not for ``eye`` and ``mouth``."""
     mask_threshold: float = 4.0
     """Percent, as the option; for stored masks only."""
+
+    @classmethod
+    def from_options(cls, size: int, face: FaceOptions, mask: MaskOptions, masks: tuple[str, ...]) -> CropSettings:
+        """The settings that a run's options mean at a size; ``masks`` are the ones the losses and the model need."""
+        return cls(
+            size=size,
+            centering=face.centering,
+            coverage=face.coverage / 100,
+            vertical_offset=face.vertical_offset / 100,
+            masks=masks,
+            mask_dilation=mask.mask_dilation,
+            mask_blur_kernel=mask.mask_blur_kernel,
+            mask_threshold=mask.mask_threshold,
+        )
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -67,6 +90,70 @@ class PreparedFace:
 def prepare_face(path: str | os.PathLike[str], settings: CropSettings) -> PreparedFace:
     """Read one face file and cut, mask and measure it.
 
+    A plain picture (one without metadata) counts as aligned already: it is resized and nothing else, whatever
+    centering, coverage and vertical offset say, and no mask can be had for it.
+
     :raises FaceFileError: the file cannot be read, or lacks a mask or the landmarks that ``settings.masks`` needs.
+        Fields: path, reason.
     """
-    raise NotImplementedError(path, settings)
+    try:
+        with open_regular(path) as file:
+            metadata = read_open_header(file)[1] if picture_size(file).format == "PNG" else None
+            file.seek(0)
+            data = file.read()
+        bgr = decode_bgr(data)
+        del data
+        height, width = bgr.shape[:2]
+        if width != height:
+            raise PictureError(f"it is {width} x {height}; a face picture is square")
+        if metadata is None:
+            return _prepare_plain(path, bgr, settings)
+        return _prepare_extracted(path, bgr, metadata, settings)
+    except (PngError, MetadataError, PictureError, ArgumentValueError) as error:
+        raise face_file_error(path, str(error)) from None
+    except OSError as error:
+        raise face_file_error(path, f"it cannot be read ({error.strerror or error})") from error
+
+
+def _prepare_plain(path: str | os.PathLike[str], bgr: NDArray[np.uint8], settings: CropSettings) -> PreparedFace:
+    if settings.masks:
+        _refuse_mask(path, FaceKind(None, 0, ()), settings.masks[0])
+    masks = np.empty((settings.size, settings.size, 0), np.uint8)
+    return PreparedFace(_rgb(resize_square(bgr, settings.size)), masks, None)
+
+
+def _prepare_extracted(
+    path: str | os.PathLike[str], bgr: NDArray[np.uint8], metadata: FaceMetadata, settings: CropSettings
+) -> PreparedFace:
+    kind = FaceKind(metadata.centering, len(metadata.landmarks), tuple(sorted(metadata.masks)))
+    for name in settings.masks:
+        if not can_have_mask(kind, name):
+            _refuse_mask(path, kind, name)
+    aligned = AlignedFace.of(metadata.landmarks)
+    crop = (settings.size, settings.centering, settings.coverage, settings.vertical_offset)
+    image = _rgb(crop_aligned(bgr, metadata, *crop, aligned=aligned))
+    points = aligned.crop_landmarks(*crop)
+    masks = np.empty((settings.size, settings.size, len(settings.masks)), np.uint8)
+    for channel, name in enumerate(settings.masks):
+        if name in LANDMARK_MASKS:
+            mask = landmark_mask(points, name, settings.size, settings.mask_dilation, settings.mask_blur_kernel)
+        else:
+            mask = stored_mask(
+                metadata.masks[name],
+                aligned,
+                *crop,
+                dilation=settings.mask_dilation,
+                blur_kernel=settings.mask_blur_kernel,
+                threshold=settings.mask_threshold,
+            )
+        masks[..., channel] = mask
+    return PreparedFace(image, masks, to_68(points))
+
+
+def _refuse_mask(path: str | os.PathLike[str], kind: FaceKind, mask: str) -> NoReturn:
+    reason = f"it cannot have the {mask!r} mask: {missing_mask_reason(kind, mask)}"
+    raise face_file_error(path, reason, advice=MASK_ADVICE)
+
+
+def _rgb(bgr: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), np.uint8)
