@@ -1,6 +1,7 @@
 """Drawn faces: people made of a few numbers, seen in any pose, expression and light, with exact landmarks.
 
-Any identity can be drawn in any state, so the right answer of a face swap is known: it is the other identity in the same state.
+Any identity can be drawn in any state, so the right answer of a face swap is known: it is the other identity in the
+same state.
 """
 
 from ostinato.faces.drawn.drawing import DrawnFace, draw_face, draw_frame, frame_landmarks, true_swap

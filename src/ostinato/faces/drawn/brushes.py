@@ -1,4 +1,4 @@
-"""The few strokes a face is made of: smooth curves, filled shapes, soft patches. All with sub-pixel places, anti-aliased."""
+"""The few strokes a face is made of: smooth curves, filled shapes, soft patches. Sub-pixel places, anti-aliased."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ Curve = NDArray[Any]
 
 _SHIFT = 4
 _ONE = 1 << _SHIFT
-# Fixed-point coordinates beyond this overflow inside the drawing library; faces half outside a picture stay far below.
-_FAR = 20_000.0
 
 
 def smooth(points: Curve, *, closed: bool, steps: int = 5) -> Curve:
@@ -52,7 +50,7 @@ def _spline_basis(count: int, closed: bool, steps: int) -> NDArray[Any]:
 
 def fixed_point(points: Curve) -> NDArray[np.int32]:
     """``points`` as the drawing library's fixed-point integers, for ``shift=4``."""
-    return np.rint(np.clip(points, -_FAR, _FAR) * _ONE).astype(np.int32)
+    return np.rint(points * _ONE).astype(np.int32)
 
 
 def fill(image: Pixels, shape: Curve, colour: Colour | int) -> None:
@@ -76,9 +74,24 @@ def tapered(image: Pixels, curve: Curve, widths: NDArray[Any], colour: Colour | 
     fill(image, _ribbon(curve, widths), colour)
 
 
+@lru_cache(maxsize=64)
+def profile(count: int, places: tuple[float, ...], values: tuple[float, ...]) -> NDArray[Any]:
+    """(count,) values along a stroke, interpolated between ``places`` from 0 (its start) to 1 (its end)."""
+    return np.interp(np.linspace(0, 1, count), places, values)
+
+
+@lru_cache(maxsize=8)
+def unit_circle(count: int) -> NDArray[Any]:
+    """(count, 3): points on the unit circle in the plane z = 0."""
+    angle = np.linspace(0, 2 * np.pi, count, endpoint=False)
+    return np.stack([np.cos(angle), np.sin(angle), np.zeros(count)], axis=1)
+
+
 def _ribbon(curve: Curve, widths: NDArray[Any] | float) -> Curve:
-    along = np.gradient(curve, axis=0)
-    normal = np.stack([-along[:, 1], along[:, 0]], axis=1)
+    along = np.empty_like(curve)
+    along[1:-1] = curve[2:] - curve[:-2]
+    along[0], along[-1] = curve[1] - curve[0], curve[-1] - curve[-2]
+    normal = along[:, ::-1] * (-1, 1)
     normal /= np.maximum(np.hypot(normal[:, 0], normal[:, 1])[:, None], 1e-9)
     half = np.broadcast_to(np.asarray(widths, dtype=float) / 2, len(curve))[:, None]
     return np.concatenate([curve + normal * half, (curve - normal * half)[::-1]])
@@ -122,15 +135,14 @@ def clipped_copy(image: Pixels, shape: Curve) -> tuple[Pixels, Pixels, Pixels, C
 
 def blend_copy(window: Pixels, drawn: Pixels, mask: Pixels) -> None:
     """Put ``drawn`` over ``window`` in place where ``mask`` says so."""
-    alpha = mask[..., None].astype(np.float32) / 255
-    window[:] = np.rint(window + (drawn.astype(np.float32) - window) * alpha).astype(np.uint8)
+    alpha = (mask * np.float32(1 / 255))[..., None]
+    window[:] = window + (drawn.astype(np.float32) - window) * alpha + np.float32(0.5)
 
 
 def blend(window: Pixels, mask: Pixels, colour: Colour, opacity: float = 1.0) -> None:
     """Blend ``colour`` into ``window`` in place where ``mask`` (uint8) says so."""
-    alpha = mask[..., None].astype(np.float32) * (opacity / 255)
-    base = window.astype(np.float32)
-    window[:] = np.rint(base + (np.asarray(colour, np.float32) - base) * alpha).astype(np.uint8)
+    alpha = (mask * np.float32(opacity / 255))[..., None]
+    window[:] = window + (np.asarray(colour, np.float32) - window) * alpha + np.float32(0.5)
 
 
 def _window(image: Pixels, low: Curve, high: Curve) -> tuple[slice, slice, Curve] | None:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from ostinato.errors import ArgumentValueError
 from ostinato.faces.alignment import AlignedFace
-from ostinato.faces.drawn.face_model import pose_head
+from ostinato.faces.drawn.face_model import PosedHead, pose_head
+from ostinato.faces.drawn.head_view import HeadView
 from ostinato.faces.drawn.identity import DrawnIdentity
-from ostinato.faces.drawn.painter import HeadPainter, paint_background
+from ostinato.faces.drawn.painter import paint_background, paint_person
 from ostinato.faces.drawn.state import FaceState
 from ostinato.faces.metadata import Centering
 
@@ -37,8 +38,11 @@ class DrawnFace:
 
 def frame_landmarks(identity: DrawnIdentity, state: FaceState) -> NDArray[np.float32]:
     """(68, 2) landmarks in frame pixels: exact, since the picture is drawn from them."""
-    view = pose_head(identity, state).view[:, :2]
-    return (view * state.scale + np.asarray(state.centre)).astype(np.float32)
+    return _in_frame(pose_head(identity, state), state)
+
+
+def _in_frame(head: PosedHead, state: FaceState) -> NDArray[np.float32]:
+    return (head.view[:, :2] * state.scale + np.asarray(state.centre)).astype(np.float32)
 
 
 def draw_face(
@@ -61,11 +65,12 @@ def draw_face(
     """
     if size < _LEAST_SIZE:
         raise ArgumentValueError(f"size is {size}; a drawn face needs at least {_LEAST_SIZE} pixels a side.")
-    points = frame_landmarks(identity, state)
+    head = pose_head(identity, state)
+    points = _in_frame(head, state)
     matrix = AlignedFace.of(points).crop_matrix(size, centering, coverage, vertical_offset)
     image = np.empty((size, size, 3), np.uint8)
     paint_background(image, state, matrix)
-    mask = HeadPainter(identity, state, matrix).paint(image)
+    mask = paint_person(image, HeadView(identity, state, matrix, head))
     landmarks = (points @ matrix[:, :2].T + matrix[:, 2]).astype(np.float32)
     return DrawnFace(image, landmarks, mask, points, matrix)
 
@@ -81,8 +86,8 @@ def true_swap(
 ) -> NDArray[np.uint8]:
     """What a perfect swap of anybody's picture in ``state`` to ``identity`` looks like: (size, size, 3) RGB.
 
-    It is ``identity`` in the other's pose, expression and light, before the other's background, aligned by ``identity``'s own
-    landmarks as its training pictures are.
+    It is ``identity`` in the other's pose, expression and light, before the other's background, aligned by
+    ``identity``'s own landmarks as its training pictures are.
     """
     return draw_face(
         identity, state, size, centering=centering, coverage=coverage, vertical_offset=vertical_offset
@@ -101,5 +106,5 @@ def draw_frame(people: Sequence[tuple[DrawnIdentity, FaceState]]) -> NDArray[np.
     same = np.array([[1.0, 0, 0], [0, 1.0, 0]])
     paint_background(frame, first, same)
     for identity, state in people:
-        HeadPainter(identity, state, same).paint(frame)
+        paint_person(frame, HeadView(identity, state, same, pose_head(identity, state)))
     return frame

@@ -1,9 +1,9 @@
-"""A head in three dimensions: the 68 landmarks and the skull of a drawn identity, bent by an expression, turned by a pose.
+"""A head in three dimensions: 68 landmarks and the skull of a drawn identity, bent by an expression, turned by a pose.
 
-Coordinates are *face units* (one unit is the side of the square that spans brow ends to lower lip) with the origin in the
-middle of the head: x to the right of the image, y down, z towards the viewer. Positions of points 17 to 67 are those of
-the mean face that alignment uses; depths and the outline are of the proportions of an adult head. Projection is
-parallel: a landmark's place in the picture is its x and y after turning.
+Coordinates are *face units* (one unit is the side of the square that spans brow ends to lower lip) with the origin in
+the middle of the head: x to the right of the image, y down, z towards the viewer. Positions of points 17 to 67 are
+those of the mean face that alignment uses; depths and the outline are of the proportions of an adult head. Projection
+is parallel: a landmark's place in the picture is its x and y after turning.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _neutral_landmarks(identity: DrawnIdentity) -> Points:
     points[:17] = _jaw(identity)
 
     points[_BROWS, 1] -= identity.brow_lift
-    arch = np.array([-0.4, 0.5, 1.0, 0.4, -0.5])
+    arch = np.array([-0.4, 0.5, 1.0, 0.6, 0.0])
     points[17:22, 1] -= identity.brow_arch * arch
     points[22:27, 1] -= identity.brow_arch * arch[::-1]
     for eye in (_LEFT_EYE, _RIGHT_EYE):

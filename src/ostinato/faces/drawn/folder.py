@@ -35,8 +35,8 @@ def write_drawn_folder(
 ) -> list[Path]:
     """Draw ``count`` faces of one identity and write them as extracted faces; returns the files in order.
 
-    Picture ``i`` shows the state ``FaceState.from_seed(seed, first + i)``: two folders of different identities and the same seed
-    show the same states, and so hold each other's true swaps. The files are the same on every machine and in every call.
+    Picture ``i`` shows the state ``FaceState.from_seed(seed, first + i)``: two folders of different identities and the
+    same seed show the same states, and so hold each other's true swaps. Every call writes the same files.
 
     :param folder: made when missing; files of the same names are replaced.
     :param first: index of the first state, to write a folder in parts.

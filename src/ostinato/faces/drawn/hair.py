@@ -18,12 +18,12 @@ class HairShape:
     """One style. Heights are of the skull's unit sphere: 1 the crown, 0 its middle, near the eyes.
 
     :param shell: radius of the hair's outer surface relative to the skull's; 0 for none.
-    :param front, side: height of the hairline above the forehead and in front of the ears.
+    :param front, side, nape: height of the hairline above the forehead, in front of the ears and at the back.
     :param waves, wave_depth: number and depth of the fringe's points.
     :param parted: how much the hairline slants with the parting.
     :param strands: strength of the strands' light and dark.
     :param gloss: strength of the highlight.
-    :param behind: hair that hangs behind the head: "", "bob" or "long".
+    :param behind: hair that hangs behind the head: "", "bob", "long" or "cloud".
     :param locks: how far locks hang in front of the ears, head coordinates; 0 for none.
     :param curls: whether the hair is drawn as curls, and ``curl_size`` their radius in face units.
     :param ears: whether ears are seen.
@@ -32,6 +32,7 @@ class HairShape:
     shell: float
     front: float = 0.55
     side: float = -0.05
+    nape: float = -0.35
     waves: int = 0
     wave_depth: float = 0.0
     parted: float = 0.0
@@ -59,29 +60,52 @@ HAIR_SHAPES: dict[str, HairShape] = {
         shell=1.13, front=0.52, side=-0.2, parted=0.12, strands=0.06, gloss=0.8, behind="long", locks=1.15, ears=False
     ),
     "bun": HairShape(shell=1.06, front=0.58, side=-0.02, strands=0.05, gloss=0.8, bun=True),
-    "curly": HairShape(shell=1.12, front=0.56, side=-0.02, strands=0.0, gloss=0.0, curls=True, curl_size=0.085),
+    "curly": HairShape(
+        shell=1.12, front=0.56, side=0.14, nape=0.0, strands=0.0, gloss=0.0, curls=True, curl_size=0.085
+    ),
     "afro": HairShape(
-        shell=1.38, front=0.50, side=-0.25, strands=0.0, gloss=0.0, curls=True, curl_size=0.12, ears=False
+        shell=1.34,
+        front=0.50,
+        side=-0.05,
+        nape=-0.3,
+        strands=0.0,
+        gloss=0.0,
+        behind="cloud",
+        curls=True,
+        curl_size=0.12,
+        ears=False,
     ),
 }
 
 
-def hair_shell(surface: Surface, shape: HairShape, identity: DrawnIdentity) -> tuple[Field, Field]:
-    """Coverage (0 to 1) of the hair on its shell, and the strands' brightness around 0, per pixel of ``surface``."""
+def hair_cover(surface: Surface, shape: HairShape, identity: DrawnIdentity, yaw: float) -> Field:
+    """Coverage (0 to 1) of the hair on its shell, per pixel of ``surface``; ``yaw`` in degrees."""
     x, y, z = surface.unit
-    around = np.arctan2(x, z)
-    up = -y
-    line = _hairline(around, shape, identity)
-    # One pixel of softness, in units of the sphere: the unit vector changes by about this much per pixel.
-    soft = np.float32(max(float(np.abs(np.diff(y[:, y.shape[1] // 2])).max(initial=0.0)), 1e-4) * 1.5)
-    grown = np.clip((up - line) / soft + np.float32(0.5), 0, 1)
-    # The hair throws a soft edge of its own thickness; strands run from the parting down.
-    phase = np.float32(identity.detail_seed % 7)
+    line = _hairline(np.arctan2(x, z), shape, identity)
+    # Seen from the side, the hair over the far temple would end in a spike against the background; lift it there.
+    # Locks go on from there, so with them the hair stays.
+    turned = 0.0 if shape.locks else min(max(abs(yaw) - 4.0, 0.0) / 10.0, 1.0)
+    if turned:
+        is_far = (x * np.float32(np.sign(yaw)) > 0) & (z > 0)
+        line = line + np.float32(0.45 * turned) * (1 - smoothstep(0.0, 0.5, surface.towards_viewer())) * is_far
+    # The edge is one pixel and a half wide, measured where the shell faces the viewer.
+    sharpness = np.float32(surface.scale * surface.radii[1] / 1.5)
+    return np.clip((-y - line) * sharpness + np.float32(0.5), 0, 1) * surface.coverage
+
+
+def hair_strands(surface: Surface, shape: HairShape, identity: DrawnIdentity) -> Field:
+    """Brightness around 0 of strands and of the hair's lower edge, per pixel of ``surface``."""
+    x, y, z = surface.unit
+    above = -y - _hairline(np.arctan2(x, z), shape, identity)
+    edge = np.float32(0.16) * (1 - smoothstep(0.0, 0.22, above))
+    if not shape.strands:
+        return -edge
+    # Strands run down from the parting.
     parting = np.float32(0.45 * identity.parting if shape.parted else 0.0)
-    flow = np.arctan2(x - parting, np.float32(1.25) - up)
+    flow = np.arctan2(x - parting, np.float32(1.25) + y)
+    phase = np.float32(identity.detail_seed % 7)
     strands = np.sin(flow * 34 + phase) * np.float32(0.6) + np.sin(flow * 71 + 2 * phase) * np.float32(0.4)
-    edge = np.float32(0.16) * (1 - smoothstep(0.0, 0.22, up - line))
-    return grown * surface.coverage, strands * np.float32(shape.strands) - edge
+    return strands * np.float32(shape.strands) - edge
 
 
 def _hairline(around: Field, shape: HairShape, identity: DrawnIdentity) -> Field:
@@ -89,7 +113,7 @@ def _hairline(around: Field, shape: HairShape, identity: DrawnIdentity) -> Field
     away = np.abs(around)
     falling = smoothstep(0.75, 1.35, away)
     line = np.float32(shape.front) + np.float32(shape.side - shape.front) * falling
-    line = line - np.float32(1.6) * smoothstep(1.45, 1.9, away)
+    line = line + np.float32(shape.nape - shape.side) * smoothstep(1.45, 1.8, away)
     if shape.parted:
         from_parting = np.sin(around) - np.float32(0.45 * identity.parting)
         line = (

@@ -14,8 +14,8 @@ HAIR_STYLES = ("bald", "buzz", "short", "side_part", "fringe", "bob", "long", "b
 BEARDS = ("none", "moustache", "goatee", "full")
 
 _SKINS: tuple[Colour, ...] = (
-    (255, 224, 202),
-    (247, 205, 176),
+    (250, 214, 190),
+    (244, 200, 170),
     (238, 188, 150),
     (222, 166, 122),
     (196, 137, 96),
@@ -103,18 +103,18 @@ class DrawnIdentity:
 
         :param seed: any integer >= 0.
         """
-        rng = np.random.default_rng((0x0571, int(seed)))
+        rng = np.random.default_rng((0x0571, seed))
         skin_at = float(rng.uniform(0, len(_SKINS) - 1))
         skin = _between(_SKINS, skin_at)
         hairs = _HAIRS if skin_at < 4 else (*_HAIRS[:3], _HAIRS[8])
         hair = _jitter(rng, hairs[int(rng.integers(len(hairs)))], 8)
-        style = HAIR_STYLES[int(rng.choice(len(HAIR_STYLES), p=_STYLE_ODDS))]
+        style = HAIR_STYLES[rng.choice(len(HAIR_STYLES), p=_STYLE_ODDS)]
         soft = style in ("bob", "long", "bun") or (style in ("fringe", "curly", "afro") and rng.random() < 0.5)
         beard = "none" if soft or rng.random() < 0.45 else BEARDS[int(rng.integers(1, len(BEARDS)))]
         return cls(
             skin=_jitter(rng, skin, 5),
             hair=hair,
-            brow=_scaled(hair, 0.72 if sum(hair) < 420 else 0.6),
+            brow=shade(hair, 0.72 if sum(hair) < 420 else 0.6),
             eye=_jitter(rng, _EYES[int(rng.integers(len(_EYES)))], 8),
             lip=_lip_colour(skin, 0.55 if soft else 0.25),
             shirt=_jitter(rng, _SHIRTS[int(rng.integers(len(_SHIRTS)))], 10),
@@ -124,10 +124,10 @@ class DrawnIdentity:
             chin_length=float(rng.uniform(0.93, 1.05)),
             jaw_squareness=float(rng.uniform(0.1, 0.5) if soft else rng.uniform(0.35, 1.0)),
             eye_width=float(rng.uniform(1.0, 1.18)),
-            eye_height=float(rng.uniform(1.3, 1.75)),
+            eye_height=float(rng.uniform(1.55, 2.05)),
             eye_spacing=float(rng.uniform(0.95, 1.06)),
             eye_tilt=float(rng.uniform(-0.012, 0.022)),
-            brow_lift=float(rng.uniform(-0.02, 0.035)),
+            brow_lift=float(rng.uniform(0.015, 0.065)),
             brow_arch=float(rng.uniform(-0.015, 0.025)),
             brow_thickness=float(rng.uniform(0.6, 1.0) if soft else rng.uniform(0.9, 1.7)),
             nose_width=float(rng.uniform(0.85, 1.25)),
@@ -140,7 +140,7 @@ class DrawnIdentity:
             freckles=int(rng.integers(12, 30)) if skin_at < 2.5 and rng.random() < 0.35 else 0,
             glasses=(40, 38, 44) if rng.random() < 0.14 else None,
             lashes=float(rng.uniform(0.6, 1.0) if soft else rng.uniform(0.1, 0.5)),
-            detail_seed=int(seed),
+            detail_seed=seed,
         )
 
 
@@ -148,7 +148,7 @@ _STYLE_ODDS = (0.06, 0.08, 0.14, 0.14, 0.12, 0.12, 0.12, 0.07, 0.1, 0.05)
 
 DEMO_IDENTITIES: dict[str, DrawnIdentity] = {
     "a": DrawnIdentity(
-        skin=(250, 214, 188),
+        skin=(248, 208, 180),
         hair=(204, 88, 38),
         brow=(160, 74, 36),
         eye=(70, 132, 84),
@@ -159,10 +159,10 @@ DEMO_IDENTITIES: dict[str, DrawnIdentity] = {
         chin_length=0.96,
         jaw_squareness=0.2,
         eye_width=1.14,
-        eye_height=1.7,
+        eye_height=1.95,
         eye_spacing=1.02,
         eye_tilt=0.012,
-        brow_lift=0.02,
+        brow_lift=0.055,
         brow_arch=0.012,
         brow_thickness=0.75,
         nose_width=0.9,
@@ -187,9 +187,9 @@ DEMO_IDENTITIES: dict[str, DrawnIdentity] = {
         chin_length=1.02,
         jaw_squareness=0.85,
         eye_width=1.05,
-        eye_height=1.4,
+        eye_height=1.7,
         eye_spacing=1.0,
-        brow_lift=-0.012,
+        brow_lift=0.02,
         brow_thickness=1.65,
         nose_width=1.25,
         nose_length=1.03,
@@ -216,8 +216,10 @@ def _jitter(rng: np.random.Generator, colour: Colour, by: int) -> Colour:
     return r, g, b
 
 
-def _scaled(colour: Colour, factor: float) -> Colour:
-    r, g, b = (round(c * factor) for c in colour)
+def shade(colour: Colour, factor: float | tuple[float, float, float]) -> Colour:
+    """``colour`` times ``factor`` (one, or one per channel), kept within 0 to 255."""
+    factors = (factor, factor, factor) if isinstance(factor, (int, float)) else factor
+    r, g, b = (min(255, max(0, round(c * f))) for c, f in zip(colour, factors, strict=True))
     return r, g, b
 
 

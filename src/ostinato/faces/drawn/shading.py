@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,16 +30,23 @@ def smoothstep(low: float, high: float, value: Field) -> Field:
 class Surface:
     """The visible points of an ellipsoid, one per pixel of a window.
 
-    :param unit: (3, h, w): the point divided by the radii, in head coordinates: a unit vector inside the silhouette.
-    :param coverage: (h, w), 0 to 1: inside the silhouette, with an edge one pixel wide.
+    :param unit: (3, h, w), or (3, n) after :meth:`where`: the point divided by the radii, in head coordinates; a unit
+        vector inside the silhouette.
+    :param coverage: (h, w) or (n,), 0 to 1: inside the silhouette, with an edge one pixel wide.
     :param radii: (3,).
     :param rotation: (3, 3), head to view coordinates.
+    :param scale: pixels per face unit.
     """
 
     unit: Field
     coverage: Field
     radii: Points
     rotation: Points
+    scale: float
+
+    def where(self, chosen: NDArray[np.bool_]) -> Surface:
+        """The same surface at the ``chosen`` pixels alone, in one row."""
+        return replace(self, unit=self.unit[:, chosen], coverage=self.coverage[chosen])
 
     def facing(self, direction: Points) -> Field:
         """Cosine between the surface's normal and a unit vector in view coordinates, -1 to 1."""
@@ -69,6 +76,7 @@ class Ellipsoid:
         self._rotation = rotation
         self._matrix = matrix
         self._centre = rotation @ centre
+        self._scale = float(np.sqrt(abs(np.linalg.det(matrix[:, :2]))))
         # Extents of the projection: the ellipse with the matrix (R diag(r^2) R^T) cut to x and y.
         self._spread = ((rotation * self._radii**2) @ rotation.T)[:2, :2]
 
@@ -81,13 +89,13 @@ class Ellipsoid:
     def window(self, height: int, width: int, margin: float = 0.05) -> Window | None:
         """The part of a ``height`` x ``width`` picture that the ellipsoid covers; ``margin`` in face units."""
         outline = self.silhouette()
-        grow = margin * np.sqrt(abs(np.linalg.det(self._matrix[:, :2])))
-        left, top = np.floor(outline.min(axis=0) - grow).astype(int)
-        right, bottom = np.ceil(outline.max(axis=0) + grow).astype(int) + 1
+        grow = margin * self._scale
+        left, top = np.floor(outline.min(axis=0) - grow).astype(int).tolist()
+        right, bottom = (np.ceil(outline.max(axis=0) + grow).astype(int) + 1).tolist()
         left, top, right, bottom = max(0, left), max(0, top), min(width, right), min(height, bottom)
         if left >= right or top >= bottom:
             return None
-        return slice(int(top), int(bottom)), slice(int(left), int(right))
+        return slice(top, bottom), slice(left, right)
 
     def surface(self, window: Window) -> Surface:
         """The surface seen through each pixel of ``window``; outside the silhouette, the nearest point of the ray."""
@@ -115,4 +123,4 @@ class Ellipsoid:
             0.5 * np.sqrt(np.sqrt(np.linalg.det(self._spread)) * abs(np.linalg.det(self._matrix[:, :2])))
         )
         coverage = np.clip(inside * (pixels / a) + np.float32(0.5), 0, 1)
-        return Surface(unit.astype(np.float32), coverage.astype(np.float32), self._radii, self._rotation)
+        return Surface(unit.astype(np.float32), coverage.astype(np.float32), self._radii, self._rotation, self._scale)

@@ -51,7 +51,7 @@ class FaceState:
         :param seed: any integer >= 0, one per collection of pictures.
         :param index: number of the picture within the collection, >= 0.
         """
-        rng = np.random.default_rng((0x57A7E, int(seed), int(index)))
+        rng = np.random.default_rng((0x57A7E, seed, index))
         hue = float(rng.random())
         warmth = float(rng.uniform(-1, 1))
         height, width = 480, 640
@@ -67,7 +67,7 @@ class FaceState:
             light_azimuth=float(rng.uniform(-65, 65)),
             light_elevation=float(rng.uniform(5, 55)),
             light_strength=float(rng.uniform(0.35, 0.9)),
-            light_colour=(1.0 + 0.06 * warmth, 1.0, 1.0 - 0.08 * warmth),
+            light_colour=(1.0 + 0.03 * warmth, 1.0, 1.0 - 0.05 * warmth),
             background=(_pastel(hue, 0.80, 0.35), _pastel(hue + float(rng.uniform(-0.12, 0.12)), 0.58, 0.3)),
             frame_size=(height, width),
             centre=(width * float(rng.uniform(0.4, 0.6)), height * float(rng.uniform(0.46, 0.54))),
