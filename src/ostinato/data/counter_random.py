@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ostinato.errors import ArgumentValueError
 
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], dtype=np.uint64)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
+_WEYL = np.array([0x9E3779B9, 0xBB67AE85], dtype=np.uint64)
 _ROUNDS = 10
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
@@ -33,13 +33,13 @@ def philox4x32(counters: npt.NDArray[np.uint64], key: tuple[int, int], rounds: i
     # The two multiplications of a round work on words 0 and 2; words 1 and 3 are only mixed in. Keeping the pairs as
     # two rows makes a round five array operations.
     multiplied, mixed = counters[0::2], counters[1::2]
+    round_keys = (np.array(key, dtype=np.uint64) + np.arange(rounds, dtype=np.uint64)[:, None] * _WEYL) & _LOW
     for number in range(rounds):
         product = multiplied * _MULTIPLIERS
-        round_key = np.array(
-            [[(key[0] + number * _WEYL[0]) & 0xFFFFFFFF], [(key[1] + number * _WEYL[1]) & 0xFFFFFFFF]], dtype=np.uint64
-        )
-        multiplied = (product >> _SHIFT)[::-1] ^ mixed ^ round_key
-        mixed = (product & _LOW)[::-1]
+        multiplied = (product >> _SHIFT)[::-1] ^ mixed
+        multiplied ^= round_keys[number, :, None]
+        product &= _LOW
+        mixed = product[::-1]
     return np.stack([multiplied[0], mixed[0], multiplied[1], mixed[1]])
 
 

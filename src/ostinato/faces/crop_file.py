@@ -45,16 +45,17 @@ _HAS_LANDMARKS = 2
 _LANDMARK_BYTES = 68 * 2 * 4
 
 
-def file_identity(path: Path) -> bytes:
+def file_identity(name: str, size: int, mtime_ns: int) -> bytes:
     """16 bytes that change when the file is replaced or written: a digest of its name, size and modification time.
 
     The content itself is not digested: that would mean to read every file at every start. A file that is replaced by
     one of the same name, the same size to the byte and the same time to the nanosecond is not noticed.
 
-    :raises OSError: the file is not there.
+    :param name: without the folder, so that faces keep their identity when the folder is moved.
+    :param size: bytes.
+    :param mtime_ns: nanoseconds.
     """
-    status = os.stat(path)
-    text = f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}"
+    text = f"{name}\0{size}\0{mtime_ns}"
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).digest()
 
 
@@ -81,7 +82,7 @@ class CropFile:
         self._record_bytes = record_bytes(size, masks)
         self._first_record = _first_record(capacity)
         self._file_bytes = file_bytes(size, masks, capacity)
-        self._verified = np.zeros(capacity, dtype=bool)
+        self._verified = bytearray(capacity * _ENTRY.size)  # the entries whose records were found whole
         try:
             self._map: mmap.mmap | None = mmap.mmap(descriptor, self._file_bytes, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
@@ -97,18 +98,20 @@ class CropFile:
         if slot >= self.capacity or not self._usable or not self._is_whole():
             return None
         try:
-            entry = self._bytes(_HEADER_BYTES + slot * _ENTRY.size, _ENTRY.size)
+            # Looked at each time: another process may have replaced the record of a file that was changed.
+            place = slot * _ENTRY.size
+            entry = bytes(self._bytes(_HEADER_BYTES + place, _ENTRY.size))
             found, record_checksum, state, entry_checksum = _ENTRY.unpack(entry)
-            if not state & _READY or found != identity or zlib.crc32(entry[:24]) != entry_checksum:
+            if not state & _READY or found != identity:
                 return None
             record = self._bytes(self._first_record + slot * self._record_bytes, self._record_bytes)
         except OSError as error:
             self._give_up("read", error)
             return None
-        if not self._verified[slot]:
-            if zlib.crc32(record) != record_checksum:
+        if self._verified[place : place + _ENTRY.size] != entry:
+            if zlib.crc32(entry[:24]) != entry_checksum or zlib.crc32(record) != record_checksum:
                 return None
-            self._verified[slot] = True
+            self._verified[place : place + _ENTRY.size] = entry
         side = self._size
         pixels = side * side
         data = np.frombuffer(record, dtype=np.uint8)
@@ -144,7 +147,8 @@ class CropFile:
         entry[24:28] = struct.pack("<I", zlib.crc32(entry[:24]))
         try:
             writer = self._open_writer()
-            # The order is what makes a half-written record harmless.
+            # The order is what makes a half-written record harmless, and a replaced one unused while it changes.
+            _write_all(writer, bytes(_ENTRY.size), _HEADER_BYTES + slot * _ENTRY.size)
             _write_all(writer, record, self._first_record + slot * self._record_bytes)
             _write_all(writer, entry, _HEADER_BYTES + slot * _ENTRY.size)
         except OSError as error:

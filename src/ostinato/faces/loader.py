@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
@@ -24,28 +24,20 @@ import torch
 from ostinato.config.swap import AugmentationOptions, LoaderOptions
 from ostinato.data.counter_random import CounterRandom
 from ostinato.data.order import SideOrders
-from ostinato.errors import ArgumentValueError, FaceFileError, FaceFolderError, StateError
+from ostinato.errors import ArgumentValueError, FaceFolderError, StateError
 from ostinato.faces.augmentation.augmenter import BatchChanges, FaceAugmenter, batch_changes
 from ostinato.faces.augmentation.draws import AugmentationSwitches, draw_augmentation
 from ostinato.faces.augmentation.neighbours import LandmarkNeighbours
 from ostinato.faces.crop_cache import open_crop_caches
 from ostinato.faces.crop_file import CropFile
 from ostinato.faces.prepared_faces import PreparedFaces
-from ostinato.faces.sample import CropSettings, PreparedFace
+from ostinato.faces.sample import CropSettings
+from ostinato.faces.scan import FolderScan
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_CACHE_BYTES = 16 * 2**30
 _STATE_FORMAT = 1
-
-
-class FaceFiles(Protocol):
-    """Anything that lists face files, such as the scan of a folder."""
-
-    @property
-    def files(self) -> Sequence[Path]:
-        """The files to use, in a fixed order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,8 @@ class SwapLoader:
     ``num_processes`` x ``pre_fetch`` batches of S * B * (input size² * 3 + sum over outputs of size² * (3 + masks))
     bytes.
 
-    :param sides: files of each side, by name; at least one side.
+    :param sides: scanned folder or files of each side, by name; at least one side. Of a scan, the usable files are
+    used.
     :param crop: how faces are cut; ``crop.size`` is the largest of the input size and all output sizes.
     :param input_size: side of the network's input in pixels.
     :param output_sizes: sides of its outputs in pixels.
@@ -95,7 +88,7 @@ class SwapLoader:
 
     def __init__(
         self,
-        sides: Mapping[str, FaceFiles | Sequence[Path]],
+        sides: Mapping[str, FolderScan | Sequence[Path]],
         *,
         crop: CropSettings,
         input_size: int,
@@ -119,13 +112,13 @@ class SwapLoader:
                 advice="Faces are to be cut at the largest of the input size and the output sizes.",
             )
         self.sides = tuple(sides)
-        listed = [_file_list(side) for side in sides.values()]
-        for name, files in zip(self.sides, listed, strict=True):
-            if not files:
+        self._faces = [PreparedFaces(side, crop) for side in sides.values()]
+        for (name, side), faces in zip(sides.items(), self._faces, strict=True):
+            if not len(faces):
+                folder = str(side.folder) if isinstance(side, FolderScan) else None
                 raise FaceFolderError(
-                    f"Side {name} has no faces.", advice="Give a folder with face pictures.", folder=None
+                    f"Side {name} has no faces.", advice="Give a folder with face pictures.", folder=folder
                 )
-        self._faces = [PreparedFaces(files, crop) for files in listed]
         self._mask_places = _mask_places(crop.masks)
         self._crop = crop
         self._input_size = input_size
@@ -137,7 +130,7 @@ class SwapLoader:
         self._switches = AugmentationSwitches(color=color, flip=flip, warp=warp, warp_to_landmarks=warp_to_landmarks)
         self._cache_dir = cache_dir
         self._cache_bytes = cache_bytes
-        self._orders = SideOrders([len(files) for files in listed], seed)
+        self._orders = SideOrders([len(faces) for faces in self._faces], seed)
         self._random = CounterRandom(seed, "augmentation")
         self._position = 0
         self._opened = False
@@ -161,7 +154,7 @@ class SwapLoader:
         if self._cache_dir is None:
             self._caches = [None] * len(self._faces)
         else:
-            names = [[path.name for path in faces.files] for faces in self._faces]
+            names = [faces.names() for faces in self._faces]
             self._caches = open_crop_caches(self._cache_dir, names, self._crop, limit_bytes=self._cache_bytes)
         _opencv_threads.hold()
         self._opened = True
@@ -315,7 +308,7 @@ class SwapLoader:
             inputs=torch.from_numpy(inputs),
             targets=[torch.from_numpy(target) for target in targets],
             masks={kind: [torch.from_numpy(output) for output in outputs] for kind, outputs in masks.items()},
-            files=[[faces.files[number] for number in chosen[side]] for side, faces in enumerate(self._faces)],
+            files=[[faces.path(int(number)) for number in chosen[side]] for side, faces in enumerate(self._faces)],
             position=position,
             epoch=position // self.epoch_length,
         )
@@ -342,12 +335,9 @@ class SwapLoader:
         return self._local.augmenter
 
     def _landmarks(self, faces: PreparedFaces) -> npt.NDArray[np.float32]:
-        numbers = range(len(faces.files))
-        found = map(faces.load, numbers) if self._pool is None else self._pool.map(faces.load, numbers)
-        landmarks = np.empty((len(faces.files), 68, 2), dtype=np.float32)
-        for number, face in zip(numbers, found, strict=True):
-            landmarks[number] = _landmarks_of(face, faces.files[number])
-        return landmarks
+        numbers = range(len(faces))
+        found = map(faces.landmarks, numbers) if self._pool is None else self._pool.map(faces.landmarks, numbers)
+        return np.stack(list(found))
 
     def _drop_ahead(self) -> None:
         for future in self._ahead:
@@ -361,11 +351,6 @@ def worker_count(asked: int) -> int:
     return asked if asked <= cores else max(1, cores - 1)
 
 
-def _file_list(side: FaceFiles | Sequence[Path]) -> Sequence[Path]:
-    files = side if isinstance(side, Sequence) else side.files
-    return [Path(path) for path in files]
-
-
 def _mask_places(names: Sequence[str]) -> list[str]:
     """What each mask is for, in the order of the masks."""
     kinds = [name if name in ("eye", "mouth") else "face" for name in names]
@@ -374,18 +359,6 @@ def _mask_places(names: Sequence[str]) -> list[str]:
             f"The masks are {list(names)}.", advice="Ask for at most one face mask, one eye mask and one mouth mask."
         )
     return kinds
-
-
-def _landmarks_of(face: PreparedFace, path: Path) -> npt.NDArray[np.float32]:
-    if face.landmarks is None:
-        reason = "it carries no 68 landmarks, and warp to landmarks needs them"
-        raise FaceFileError(
-            f"{path} cannot be used: {reason}.",
-            advice="Leave warp to landmarks off, or extract this face anew.",
-            path=str(path),
-            reason=reason,
-        )
-    return face.landmarks
 
 
 class _OpenCvThreads:

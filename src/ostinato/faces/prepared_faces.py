@@ -10,35 +10,53 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.errors import FaceFileError, OstinatoError
+from ostinato.errors import ArgumentValueError, FaceFileError
+from ostinato.faces.alignment import AlignedFace, to_68
 from ostinato.faces.crop_file import CropFile, file_identity
+from ostinato.faces.face_files import face_file_error, read_face_header
 from ostinato.faces.sample import CropSettings, PreparedFace, prepare_face
+from ostinato.faces.scan import FolderScan
 
 
 class PreparedFaces:
     """Hands out the faces of one side by number. Thread-safe.
 
-    Holds a path and 16 bytes a face.
+    Holds 16 bytes a face beside the list it was given.
 
-    :param files: the face files of the side.
+    :param side: a scanned folder, of which the usable files are used, or a list of files.
     :param settings: how they are cut and masked.
     """
 
-    def __init__(self, files: Sequence[Path], settings: CropSettings) -> None:
-        self.files = tuple(files)
+    def __init__(self, side: FolderScan | Sequence[Path], settings: CropSettings) -> None:
+        # A scan's files are small records; as paths they would take twice the room.
+        self._scan = side if isinstance(side, FolderScan) else None
+        self._paths = () if isinstance(side, FolderScan) else tuple(map(Path, side))
         self._settings = settings
         self._identities: npt.NDArray[np.uint8] | None = None
         self._cache: CropFile | None = None
 
-    def open(self, cache: CropFile | None) -> None:
-        """Note the state of all files, and use ``cache`` (owned by the caller) from now on.
+    def __len__(self) -> int:
+        return len(self._paths) if self._scan is None else len(self._scan.files)
 
+    def path(self, index: int) -> Path:
+        """The file of face number ``index``."""
+        return self._paths[index] if self._scan is None else self._scan.files[index].path
+
+    def names(self) -> list[str]:
+        """The files' names without their folder, in order."""
+        return [path.name for path in self._paths] if self._scan is None else [file.name for file in self._scan.files]
+
+    def open(self, cache: CropFile | None) -> None:
+        """Note the state of all files (of a scan: as they were then), and use ``cache`` from now on.
+
+        :param cache: owned by the caller.
         :raises FaceFileError: a file is not there.
         """
-        identities = np.empty((len(self.files), 16), dtype=np.uint8)
-        for index, path in enumerate(self.files):
-            identities[index] = np.frombuffer(_identity(path), dtype=np.uint8)
-        self._identities = identities
+        if self._scan is None:
+            identities = b"".join(map(_identity, self._paths))
+        else:
+            identities = b"".join(file_identity(file.name, file.bytes, file.mtime_ns) for file in self._scan.files)
+        self._identities = np.frombuffer(identities, dtype=np.uint8).reshape(-1, 16)
         self._cache = cache
 
     def close(self) -> None:
@@ -52,19 +70,17 @@ class PreparedFaces:
 
         :raises FaceFileError: the file cannot be used, is gone, or was changed while training.
         """
-        path = self.files[index]
         identity = b"" if self._identities is None else self._identities[index].tobytes()
         cache = self._cache
         if cache is not None and (face := cache.read(index, identity)) is not None:
             return face
+        path = self.path(index)
         try:
             face = prepare_face(path, self._settings)
-        except OstinatoError:
-            raise
-        except (OSError, ValueError, cv2.error) as error:
-            raise _file_error(path, f"it cannot be read ({error})") from error
+        except cv2.error as error:
+            raise face_file_error(path, f"its pixels cannot be processed ({error})") from error
         if identity and _identity(path) != identity:
-            raise _file_error(
+            raise face_file_error(
                 path,
                 "it was changed while training used it",
                 advice="Start the same command again; training continues with the file as it is then.",
@@ -73,19 +89,42 @@ class PreparedFaces:
             cache.write(index, identity, face)
         return face
 
+    def landmarks(self, index: int) -> npt.NDArray[np.float32]:
+        """(68, 2): the landmarks of face number ``index`` in pixels of its crop; reads no pixels.
+
+        :raises FaceFileError: it has none, or cannot be read.
+        """
+        path = self.path(index)
+        metadata = None
+        if path.suffix.lower() == ".png":
+            metadata = read_face_header(path).metadata
+        points = None if metadata is None else to_68(metadata.landmarks)
+        if points is None:
+            raise _no_landmarks(path)
+        settings = self._settings
+        try:
+            return AlignedFace.of(points).crop_landmarks(
+                settings.size, settings.centering, settings.coverage, settings.vertical_offset
+            )
+        except ArgumentValueError as error:
+            raise face_file_error(path, str(error)) from error
+
 
 def _identity(path: Path) -> bytes:
     try:
-        return file_identity(path)
+        status = os.stat(path)
     except OSError as error:
-        raise _file_error(
+        raise face_file_error(
             path,
             f"it is not there any more, or cannot be reached ({error.strerror or error})",
             advice="Put it back, or start the same command again to train without it.",
         ) from error
+    return file_identity(path.name, status.st_size, status.st_mtime_ns)
 
 
-def _file_error(path: str | os.PathLike[str], reason: str, *, advice: str = "") -> FaceFileError:
-    return FaceFileError(
-        f"{os.fspath(path)} cannot be used: {reason}.", advice=advice, path=os.fspath(path), reason=reason
+def _no_landmarks(path: Path) -> FaceFileError:
+    return face_file_error(
+        path,
+        "it carries no 68 landmarks, and warp to landmarks needs them",
+        advice="Leave warp to landmarks off, or extract this face anew.",
     )

@@ -25,7 +25,8 @@ def jitter_curve(levels: npt.NDArray[np.float64], amount: npt.NDArray[np.float64
     :param levels: 0 to 255.
     :param amount: -1 to 1; broadcast against ``levels``.
     """
-    return np.where(amount >= 0, (255.0 - levels) * amount + levels, levels * (1.0 + amount))
+    # Both cases at once: (255 - x) a + x for a >= 0, and x (1 + a) for a < 0.
+    return levels * (1.0 - np.abs(amount)) + 255.0 * np.maximum(amount, 0.0)
 
 
 def jitter_tables(lab: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:

@@ -47,8 +47,14 @@ def invert(matrices: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     :param matrices: (n, 2, 3), none of them singular.
     """
     inverse = np.empty_like(matrices)
-    inverse[:, :, :2] = np.linalg.inv(matrices[:, :, :2])
-    inverse[:, :, 2:] = -inverse[:, :, :2] @ matrices[:, :, 2:]
+    (a, b, x), (c, d, y) = matrices.transpose(1, 2, 0)
+    scale = 1.0 / (a * d - b * c)
+    inverse[:, 0, 0] = d * scale
+    inverse[:, 0, 1] = -b * scale
+    inverse[:, 0, 2] = (b * y - d * x) * scale
+    inverse[:, 1, 0] = -c * scale
+    inverse[:, 1, 1] = a * scale
+    inverse[:, 1, 2] = (c * x - a * y) * scale
     return inverse
 
 

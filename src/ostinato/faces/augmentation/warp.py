@@ -29,8 +29,9 @@ def source_lattices(
     # A lattice enlarged by the half-pixel rule reads half a pixel to the right and below; the 0.5 takes that back.
     line = np.arange(LATTICE_POINTS) * (size / (LATTICE_POINTS - 1)) - 0.5
     points = noise.transpose(0, 2, 3, 1) + np.stack(np.meshgrid(line, line), axis=-1)
-    placed = points @ inverse[:, None, :, :2].transpose(0, 1, 3, 2) + inverse[:, None, None, :, 2]
-    return placed.astype(np.float32)
+    count = len(points)
+    placed = points.reshape(count, -1, 2) @ inverse[:, :, :2].transpose(0, 2, 1) + inverse[:, None, :, 2]
+    return placed.reshape(points.shape).astype(np.float32)
 
 
 def enlarge_lattice(lattice: npt.NDArray[np.float32], size: int) -> npt.NDArray[Any]:
