@@ -102,8 +102,8 @@ class FolderScan:
         if self.plain:
             notes.append(
                 f"Without face metadata: {count_files(len(self.plain))} of {len(self.files)} in {where} "
-                f"({name_a_few(file.name for file in self.plain)}). Such pictures are used as they are, as if already aligned: "
-                "masks, warping to landmarks and other crops are not available for them."
+                f"({name_a_few(file.name for file in self.plain)}). Such pictures are used as they are, as if "
+                "already aligned: masks, warping to landmarks and other crops are not available for them."
             )
         if self.left_behind:
             notes.append(f"{count_files(self.left_behind)} of the operating system in {where} are ignored.")
