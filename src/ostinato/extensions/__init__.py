@@ -1,0 +1,10 @@
+"""Extensions that any recipe can register with the trainer."""
+
+from ostinato.extensions.metrics_writer import MetricsWriter
+from ostinato.extensions.nan_guard import NanGuard
+from ostinato.extensions.progress import Progress
+from ostinato.extensions.signals import StopSignals
+from ostinato.extensions.tensorboard_writer import TensorBoardWriter
+from ostinato.extensions.throughput import Throughput
+
+__all__ = ["MetricsWriter", "NanGuard", "Progress", "StopSignals", "TensorBoardWriter", "Throughput"]

@@ -33,9 +33,9 @@ class StandardUpdater:
     :meth:`update_core` is what a subclass overrides to train them in another way: everything around it (reading,
     counting, schedules, state) stays.
 
-    How exactly a run continues (UP-8): the counters always; the order of the samples for samplers with a seed per
-    epoch, for those that draw from the global generators, and for loaders with a state of their own; equal parameters, bit for
-    bit, in addition where loading happens in this process or augmentation is seeded per sample, kernels are
+    How exactly a run continues (UP-8): the counters always. The order of the samples for samplers with a seed per
+    epoch, for those that draw from the global generators, and for loaders with a state of their own. Equal parameters,
+    bit for bit, in addition where loading happens in this process or augmentation is seeded per sample, kernels are
     deterministic and the number of ranks is the same.
 
     :param model: a module, or modules by name.

@@ -1,0 +1,159 @@
+"""Writes the numbers of every iteration to ``metrics.jsonl``, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from ostinato.extensions.observed_values import ScalarFilter
+from ostinato.loop import PRIORITY_READER, Extension, TrainerView, get_trigger, read_scalars
+from ostinato.loop.triggers import Trigger
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "metrics.jsonl"
+_MOST_VALUES = 16384  # buffered numbers at which the file is written even if the trigger has not fired
+
+
+class MetricsWriter(Extension):
+    """One line per iteration in ``<folder>/metrics.jsonl``: ``iteration``, ``epoch``, ``elapsed_time`` (seconds), then
+    the observation in the order in which it was reported.
+
+    Numbers are written with the fewest digits that read back as the same double, so equal losses are equal text. Not a
+    number and the infinities are the texts ``"nan"``, ``"inf"`` and ``"-inf"``, because strict JSON has no numbers for
+    them. What is no number is left out, with one warning per name; of a pair (value, weight) the value is written.
+
+    Values stay tensors in a buffer and are fetched together, so an ordinary iteration does not wait for the device. The
+    buffer is written when ``flush_trigger`` fires, at the end, and whenever the state of the run is saved: a state
+    saved at iteration n means that all lines up to n have been handed to the operating system. (They survive the death
+    of the process; a power cut may take the last ones.)
+
+    When a run goes on from iteration r, the lines beyond r of this and of all earlier sessions tell of a history that
+    was left; they are removed, file by file and atomically, so every iteration of the kept history has one line.
+
+    :param folder: the session's folder, such as ``my_run/logs/session_0003``; its siblings named ``session_*`` are the
+        other sessions. Created when the run starts.
+    :param flush_trigger: when the buffer is written besides.
+    """
+
+    trigger = (1, "iteration")
+    priority = PRIORITY_READER
+    name = "metrics"
+
+    def __init__(self, folder: str | os.PathLike[str], flush_trigger: Any = "10sec") -> None:
+        self.folder = Path(folder)
+        self._flush_trigger = get_trigger(flush_trigger)
+        self._scalars = ScalarFilter("metrics.jsonl")
+        self._file: TextIO | None = None
+        self._heads: list[dict[str, Any]] = []  # per buffered line: iteration, epoch, elapsed_time
+        self._names: list[list[str]] = []  # per buffered line: the names of its values
+        self._values: list[Any] = []  # the values of all buffered lines, one after another
+
+    @property
+    def path(self) -> Path:
+        """The file of this session."""
+        return self.folder / FILE_NAME
+
+    def initialize(self, trainer: TrainerView) -> None:
+        """Remove the lines of a history that was left, and open the file to append to it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        iteration = trainer.updater.state.iteration
+        for path in sorted({*self.folder.parent.glob(f"session_*/{FILE_NAME}"), self.path}):
+            removed = purge_lines_after(path, iteration)
+            if removed:
+                logger.info("%s: %d lines after iteration %d removed; that history was left", path, removed, iteration)
+        self._file = self.path.open("a", encoding="utf-8", newline="\n")
+        if isinstance(self._flush_trigger, Trigger):
+            self._flush_trigger.initialize(trainer)
+
+    def __call__(self, trainer: TrainerView) -> None:
+        """Buffer the numbers of this iteration; write the buffer when it is time."""
+        state = trainer.updater.state
+        self._heads.append(
+            {"iteration": state.iteration, "epoch": state.epoch, "elapsed_time": round(trainer.elapsed_time, 3)}
+        )
+        names, values = self._scalars.split(trainer.observation)
+        self._names.append(names)
+        self._values += values
+        if self._flush_trigger(trainer) or len(self._values) >= _MOST_VALUES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Fetch the buffered values and hand their lines to the operating system."""
+        if self._file is None or not self._heads:
+            return
+        numbers = iter(read_scalars(self._values))
+        lines = [
+            json.dumps({**head, **{name: strict_number(next(numbers)) for name in names}}, allow_nan=False) + "\n"
+            for head, names in zip(self._heads, self._names, strict=True)
+        ]
+        self._heads, self._names, self._values = [], [], []
+        self._file.write("".join(lines))
+        self._file.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing to remember; but who asks is about to save, and the lines have to be there before the state is."""
+        self.flush()
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing was remembered: the lines themselves are the memory."""
+
+    def finalize(self, trainer: TrainerView) -> None:
+        """Write what is left, flush it to the disk, close the file."""
+        if self._file is not None:
+            file = self._file
+            try:
+                self.flush()
+                os.fsync(file.fileno())
+            finally:
+                self._file = None
+                file.close()
+
+
+def strict_number(value: float) -> float | int | str:
+    """A number as strict JSON can hold it: the texts ``nan``, ``inf`` and ``-inf`` where JSON has no number."""
+    return value if math.isfinite(value) else str(value)
+
+
+def purge_lines_after(path: Path, iteration: int) -> int:
+    """Remove the lines of a metrics file that lie beyond an iteration, and lines that are no JSON object with one (the
+    last line of a process that was killed while it wrote).
+
+    The file is replaced atomically, and left alone when there is nothing to remove or no such file.
+
+    :return: how many lines were removed.
+    """
+    if not path.exists():
+        return 0
+    with path.open("rb") as source:
+        removed = sum(not _belongs(line, iteration) for line in source)
+    if not removed:
+        return 0
+    temporary = path.with_name(path.name + ".tmp")
+    with path.open("rb") as source, temporary.open("wb") as kept:
+        kept.writelines(line for line in source if _belongs(line, iteration))
+        kept.flush()
+        os.fsync(kept.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the replacement itself has to survive a power cut
+    finally:
+        os.close(folder)
+    return removed
+
+
+def _belongs(line: bytes, iteration: int) -> bool:
+    if not line.endswith(b"\n"):
+        return False
+    try:
+        found = json.loads(line)["iteration"]
+    except (ValueError, KeyError, TypeError, RecursionError):  # the last for absurdly nested brackets
+        return False
+    return isinstance(found, int) and found <= iteration

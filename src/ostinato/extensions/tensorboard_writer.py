@@ -1,0 +1,86 @@
+"""Writes the numbers of every iteration as TensorBoard scalars."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ostinato.extensions.observed_values import ScalarFilter
+from ostinato.loop import PRIORITY_READER, Extension, TrainerView, get_trigger, read_scalars
+from ostinato.loop.triggers import Trigger
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+_MOST_VALUES = 16384
+
+
+class TensorBoardWriter(Extension):
+    """One point per iteration and name, in TensorBoard's event files.
+
+    Values are fetched from the device in batches, as in :class:`~ostinato.extensions.MetricsWriter`; every point keeps
+    the time at which it arose. When a run goes on from iteration r, TensorBoard is told to forget the points of this
+    folder beyond r; event files of other folders cannot be changed, and show the history that was left.
+
+    :param folder: where the event files go. Created when the run starts.
+    :param flush_trigger: when the buffered points are written.
+    """
+
+    trigger = (1, "iteration")
+    priority = PRIORITY_READER
+    name = "tensorboard"
+
+    def __init__(self, folder: str | os.PathLike[str], flush_trigger: Any = "10sec") -> None:
+        self.folder = Path(folder)
+        self._flush_trigger = get_trigger(flush_trigger)
+        self._scalars = ScalarFilter("TensorBoard")
+        self._writer: SummaryWriter | None = None
+        self._points: list[tuple[str, int, float]] = []  # name, iteration, seconds since 1970
+        self._values: list[Any] = []
+
+    def initialize(self, trainer: TrainerView) -> None:
+        """Open the event file."""
+        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
+
+        self._writer = SummaryWriter(str(self.folder), purge_step=trainer.updater.state.iteration + 1)
+        if isinstance(self._flush_trigger, Trigger):
+            self._flush_trigger.initialize(trainer)
+
+    def __call__(self, trainer: TrainerView) -> None:
+        """Buffer the numbers of this iteration; write the buffer when it is time."""
+        iteration, now = trainer.updater.state.iteration, time.time()
+        names, values = self._scalars.split(trainer.observation)
+        self._points += [(name, iteration, now) for name in names]
+        self._values += values
+        if self._flush_trigger(trainer) or len(self._values) >= _MOST_VALUES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Fetch the buffered values and write their points."""
+        if self._writer is None:
+            return
+        for (name, iteration, moment), number in zip(self._points, read_scalars(self._values), strict=True):
+            self._writer.add_scalar(name, number, iteration, walltime=moment)
+        self._points, self._values = [], []
+        self._writer.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing to remember; but who asks is about to save, and the points have to be there before the state is."""
+        self.flush()
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing was remembered."""
+
+    def finalize(self, trainer: TrainerView) -> None:
+        """Write what is left and close the file."""
+        if self._writer is not None:
+            writer = self._writer
+            try:
+                self.flush()
+            finally:
+                self._writer = None
+                writer.close()
