@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ostinato.faces.augmentation.draws import LATTICE_POINTS
 
-_NO_SECOND_MAP = np.empty(0, dtype=np.float32)
+# OpenCV's type hints have no None here; an empty array in its place is not the same and spoils the result.
+_NO_SECOND_MAP: Any = None
 
 
 def source_lattices(
