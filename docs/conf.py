@@ -31,9 +31,9 @@ html_show_sphinx = False
 
 def options_table() -> str:
     """Return the reference of every option, as Markdown."""
-    from ostinato.config import render_reference
+    from ostinato.config import SwapOptions, render_reference
 
-    return render_reference()
+    return render_reference(SwapOptions)
 
 
 def commands() -> str:
