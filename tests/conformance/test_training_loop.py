@@ -1,0 +1,837 @@
+"""The rule tables of the training loop, and the rows of existing systems with which they agree."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ostinato.loop import (
+    DictSummary,
+    Extension,
+    IntervalTrigger,
+    LimitTrigger,
+    OnceTrigger,
+    StandardUpdater,
+    Summary,
+    TimeTrigger,
+    Trainer,
+    UpdaterState,
+    get_trigger,
+    make_extension,
+    report,
+    scope,
+)
+from ostinato.loop.triggers import AnyTrigger, get_stop_trigger
+
+ERRORS = {"ValueError": ValueError, "TypeError": TypeError, "RuntimeError": RuntimeError}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def cases(golden: Path):
+    def read(name: str) -> list[dict[str, Any]]:
+        return json.loads((golden / "training-loop" / f"{name}.json").read_text())["cases"]
+
+    return read
+
+
+class CountingUpdater:
+    """An updater that only counts."""
+
+    def __init__(self, updates_per_epoch: int | None = None) -> None:
+        self.state = UpdaterState(updates_per_epoch=updates_per_epoch)
+
+    def update(self) -> None:
+        self.state.advance()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self.state.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.state.load_state_dict(state["state"])
+
+
+def stand_in(index: float = 0, unit: str = "iteration") -> SimpleNamespace:
+    trainer = SimpleNamespace(updater=SimpleNamespace(state=UpdaterState()), elapsed_time=0.0, observation={})
+    move(trainer, index, unit)
+    return trainer
+
+
+def move(trainer: SimpleNamespace, index: float, unit: str) -> None:
+    if unit == "second":
+        trainer.elapsed_time = index
+    else:
+        setattr(trainer.updater.state, unit, index)
+
+
+def answers(trigger: Any, unit: str, indices: list[float], trainer: SimpleNamespace | None = None) -> list[bool]:
+    trainer = trainer or stand_in()
+    result = []
+    for index in indices:
+        move(trainer, index, unit)
+        result.append(trigger(trainer))
+    return result
+
+
+def number(value: Any) -> Any:
+    return {"nan": math.nan, "inf": math.inf, "{}": {}}.get(value, value) if isinstance(value, str) else value
+
+
+# --- triggers --------------------------------------------------------------------------------------------------------
+
+
+def test_interval_trigger(cases) -> None:
+    for case in cases("interval_trigger.rule"):
+        period, unit, indices = case["period"], case["unit"], case["indices"]
+        assert answers(IntervalTrigger(period, unit), unit, indices) == case["standalone"], case
+        trigger = IntervalTrigger(period, unit)
+        trigger.initialize(stand_in(case["initialized_at"], unit))
+        assert answers(trigger, unit, indices) == case["initialized"], case
+
+
+def test_interval_trigger_agrees_with_paddlespeech_where_no_index_goes_back(cases) -> None:
+    agreeing = [
+        case
+        for case in cases("interval_trigger.paddlespeech")
+        if case["kind"] != "unusual_period_accepted" and case["indices"] == sorted(case["indices"])
+    ]
+    assert len(agreeing) > 300
+    for case in agreeing:
+        assert answers(IntervalTrigger(case["period"], case["unit"]), case["unit"], case["indices"]) == case["fired"]
+
+
+def test_interval_trigger_with_fractions_of_epochs(cases) -> None:
+    for case in cases("interval_trigger_fraction.rule"):
+        updater = CountingUpdater(case["updates_per_epoch"])
+        trainer = SimpleNamespace(updater=updater)
+        trigger = IntervalTrigger(case["period"], "epoch")
+        trigger.initialize(trainer)
+        fired = []
+        for _ in range(case["last_iteration"]):
+            updater.update()
+            if trigger(trainer):
+                fired.append(updater.state.iteration)
+        assert fired == case["fired_at"], case
+
+
+def test_interval_trigger_over_resumes(cases) -> None:
+    for case in cases("interval_trigger_resume.rule"):
+        period, unit = case["period"], case["unit"]
+        if "loaded" in case:
+            trigger = IntervalTrigger(period, unit)
+            trigger.load_state_dict(case["loaded"])
+            trigger.initialize(stand_in(case["initialized_at"], unit))
+            fired = answers(trigger, unit, case["indices"])
+            assert [i for i, f in zip(case["indices"], fired, strict=True) if f] == case["fired"], case
+            continue
+        cuts = [0, *case["resume_before_index_number"], len(case["indices"])]
+        state: dict[str, Any] = {}
+        before = case["start"]
+        for number_of_segment, segment in enumerate(case["segments"]):
+            trigger = IntervalTrigger(period, unit)
+            trigger.load_state_dict(state)
+            trigger.initialize(stand_in(before, unit))
+            indices = case["indices"][cuts[number_of_segment] : cuts[number_of_segment + 1]]
+            fired = [i for i, f in zip(indices, answers(trigger, unit, indices), strict=True) if f]
+            assert fired == segment["fired"], case
+            state = trigger.state_dict()
+            assert state == segment["state"]
+            before = indices[-1] if indices else before
+
+
+def test_limit_trigger(cases) -> None:
+    for case in cases("limit_trigger.paddlespeech"):
+        trigger = LimitTrigger(case["limit"], case["unit"])
+        assert answers(trigger, case["unit"], case["indices"]) == case["fired"], case
+
+
+def test_time_trigger(cases) -> None:
+    for case in cases("time_trigger.rule"):
+        trigger = TimeTrigger(case["period"])
+        if "elapsed" in case:
+            if case["initialized_at"] is not None:
+                trigger.initialize(stand_in(case["initialized_at"], "second"))
+            assert answers(trigger, "second", case["elapsed"]) == case["fired"], case
+            continue
+        trigger.initialize(stand_in(0.0, "second"))
+        assert answers(trigger, "second", [t for t, _ in case["before"]]) == [f for _, f in case["before"]]
+        assert trigger.state_dict() == case["saved"]
+        resumed = TimeTrigger(case["period"])
+        resumed.load_state_dict(case["saved"])
+        resumed.initialize(stand_in(case["resumed_at_elapsed"], "second"))
+        assert answers(resumed, "second", [t for t, _ in case["after"]]) == [f for _, f in case["after"]]
+
+
+def test_time_trigger_of_rank_0_in_the_table_of_ranks(cases) -> None:
+    for case in cases("ranks.rule"):
+        if not str(case.get("trigger")).startswith("TimeTrigger") or "elapsed_by_rank" not in case:
+            continue
+        for rank, expected in enumerate((case["decision_on_every_rank"], case["what_rank_1_alone_would_say"])):
+            trigger = TimeTrigger(10)
+            trigger.initialize(stand_in(0.0, "second"))
+            assert answers(trigger, "second", [row[rank] for row in case["elapsed_by_rank"]]) == expected
+
+
+def test_once_trigger(cases) -> None:
+    for case in cases("once_trigger.rule"):
+        trigger = OnceTrigger(case["call_on_resume"])
+        trigger.initialize(stand_in())
+        assert [trigger(stand_in()) for _ in case["first_run"]] == case["first_run"]
+        assert trigger.state_dict() == case["saved"]
+        resumed = OnceTrigger(case["call_on_resume"])
+        resumed.load_state_dict(case["saved"])
+        assert [resumed(stand_in()) for _ in case["after_resume"]] == case["after_resume"]
+        new = OnceTrigger(case["call_on_resume"])
+        assert [new(stand_in()) for _ in case["never_initialized"]] == case["never_initialized"]
+
+
+BUILT = {"IntervalTrigger": IntervalTrigger, "LimitTrigger": LimitTrigger, "TimeTrigger": TimeTrigger}
+
+
+@pytest.mark.parametrize("table", ["trigger_construct.rule", "trigger_construct.paddlespeech"])
+def test_construction_of_triggers(cases, table: str) -> None:
+    departures = [[1.5, "iteration"], [True, "epoch"], [math.inf, "iteration"]]  # and NaN; see the rule table
+    seen = 0
+    for case in cases(table):
+        if case["cls"] not in BUILT:
+            continue
+        arguments = [number(value) for value in case["args"]]
+        if table.endswith("paddlespeech"):
+            departs = any(isinstance(value, float) and math.isnan(value) for value in arguments)
+            if departs or arguments in departures or case["cls"] == "TimeTrigger":
+                continue
+        seen += 1
+        if case["result"] == "ok":
+            BUILT[case["cls"]](*arguments)
+        else:
+            with pytest.raises(ERRORS[case["result"]]):
+                BUILT[case["cls"]](*arguments)
+    assert seen > 15
+
+
+def test_get_trigger(cases) -> None:
+    def function(trainer: Any) -> bool:
+        return True
+
+    for case in cases("get_trigger.rule"):
+        stop = "stop_trigger" in case
+        text = case["stop_trigger"] if stop else case["argument"]
+        get = get_stop_trigger if stop else get_trigger
+        if text == "not given at all":
+            with pytest.raises(TypeError):
+                Trainer(CountingUpdater())  # type: ignore[call-arg]
+        elif text.startswith("list of two"):
+            assert isinstance(get([(5, "epoch"), function]), AnyTrigger)
+        elif "allable" in text or text == "Trigger object":
+            trigger = OnceTrigger() if text == "Trigger object" else function
+            assert get(trigger) is trigger
+        else:
+            # The table writes arguments as Python; read the few forms it uses.
+            argument = {"None": None, "False": False, "5": 5}.get(text, _argument(text))
+            if "error" in case:
+                with pytest.raises(ERRORS[case["error"]]):
+                    get(argument)
+            elif argument is None:
+                assert get(None)(stand_in()) is False
+            else:
+                trigger = get(argument)
+                assert type(trigger).__name__ == case["result"]
+                if "period" in case:
+                    assert trigger.period == Fraction(case["period"])
+                    assert getattr(trigger, "unit", None) == case.get("unit")
+
+
+def _argument(text: str) -> Any:
+    if text.startswith("'"):
+        return text.strip("'")
+    if text[0] not in "([":
+        return None
+    parts = [part.strip() for part in text.strip("()[]").split(",") if part.strip()]
+    values = [part.strip("'") if part.startswith("'") else int(part) for part in parts]
+    return values if text.startswith("[") else tuple(values)
+
+
+# --- trainer and extensions ---------------------------------------------------------------------------------------
+
+
+def test_order_of_one_iteration(cases) -> None:
+    for case in cases("extension_order.rule"):
+        trace: list[str] = []
+
+        def note(text: str, answer: Any, trace: list[str] = trace) -> Any:
+            trace.append(text)
+            return answer
+
+        updater = CountingUpdater()
+        trainer = Trainer(updater, lambda t, note=note: note("test stop", t.updater.state.iteration >= 1))
+        for name, priority in case["priorities"].items():
+            trainer.extend(
+                lambda t, name=name, note=note: note(f"call {name}", None),
+                name=name,
+                trigger=lambda t, name=name, note=note, case=case: note(f"test {name}", case["fires"][name]),
+                priority=priority,
+            )
+        trainer.run()
+        assert trace[1:] == case["trace"]  # the first is the check before the first update
+
+
+def test_order_agrees_with_paddlespeech(cases) -> None:
+    for case in cases("extension_order.paddlespeech"):
+        orders: dict[str, list[str]] = {"initialize_order": [], "call_order": [], "finalize_order": []}
+
+        class Noting(Extension):
+            def __init__(self, letter: str, orders: dict[str, list[str]]) -> None:
+                self.letter, self.orders = letter, orders
+
+            def initialize(self, trainer: Any) -> None:
+                self.orders["initialize_order"].append(self.letter)
+
+            def __call__(self, trainer: Any) -> None:
+                self.orders["call_order"].append(self.letter)
+
+            def finalize(self, trainer: Any) -> None:
+                self.orders["finalize_order"].append(self.letter)
+
+        trainer = Trainer(CountingUpdater(), (1, "iteration"))
+        for letter, priority in case["priorities"].items():
+            trainer.extend(Noting(letter, orders), priority=priority)
+        trainer.run()
+        for name, order in orders.items():
+            if name in case:
+                assert order == case[name], case
+
+
+class ExtA(Extension):
+    def __call__(self, trainer: Any) -> None: ...
+
+
+class ExtB(ExtA):
+    @property
+    def default_name(self) -> str:
+        return "bee"
+
+
+class ExtC(ExtA):
+    name = "cee"
+
+
+class Plain:
+    def __call__(self, trainer: Any) -> None: ...
+
+    def meth(self, trainer: Any) -> None: ...
+
+
+def _log_function() -> Any:
+    def log(trainer: Any) -> None: ...
+
+    return log
+
+
+def _registrations(texts: list[str]) -> list[tuple[Any, Any]]:
+    """What the sentences of the table mean: (extension, name)."""
+    result: list[tuple[Any, Any]] = []
+    for text in texts:
+        extension: Any
+        what, _, name = text.partition(" name=")
+        if what.startswith("name="):
+            what, name = "ExtA()", what[len("name=") :]
+        if what in ("same object", "same"):
+            extension = result[0][0]
+        elif what == "another":
+            extension = type(result[0][0])()
+        elif what.startswith("object with name attribute"):
+            extension = Plain()
+            extension.name = "plain"
+        elif what.startswith("object of class Plain"):
+            extension = Plain()
+        elif what == "function training":
+
+            def training(trainer: Any) -> None: ...
+
+            extension = training
+        elif what.startswith(("function log", "same function log")):
+            extension = _log_function()
+        elif what == "lambda":
+            extension = lambda trainer: None  # noqa: E731
+        elif what == "bound method meth":
+            extension = Plain().meth
+        elif what == "functools.partial":
+            extension = partial(print)
+        elif what == "not callable object":
+            extension = object()
+        else:
+            extension = {"ExtA()": ExtA, "ExtB()": ExtB, "ExtC()": ExtC, "same ExtA object": ExtA}[what]()
+        given: Any = {"": None, "empty string": "", "7 (an int)": 7}.get(name, name)
+        result.append((extension, "a\nb" if text == "name with a line break" else given))
+    return result
+
+
+def _names(registrations: list[tuple[Any, Any]]) -> list[str]:
+    trainer = Trainer(CountingUpdater(), (1, "iteration"))
+    names = []
+    for extension, name in registrations:
+        before = set(trainer.state_dict()["triggers"])
+        try:
+            trainer.extend(extension, name=name)
+        except (ValueError, TypeError) as error:
+            names.append(f"error:{'ValueError' if isinstance(error, ValueError) else 'TypeError'}")
+            assert set(trainer.state_dict()["triggers"]) == before
+        else:
+            (new,) = set(trainer.state_dict()["triggers"]) - before
+            names.append(new)
+    return names
+
+
+def test_extension_names(cases) -> None:
+    for case in cases("extension_names.rule"):
+        texts = case["registrations"]
+        if texts[0].startswith("trainer 1"):
+            e1, e2 = ExtA(), ExtA()
+            assert [_names([(e1, None), (e2, None)]), _names([(e2, None), (e1, None)])] == case["names"]
+            continue
+        texts = ["ExtA()" if text == "name with a line break" else text for text in texts]
+        registrations = _registrations(texts)
+        if "name with a line break" in case["registrations"]:
+            registrations[-1] = (ExtA(), "a\nb")
+        assert _names(registrations) == case["names"], case
+
+
+def test_make_extension(cases) -> None:
+    for case in cases("make_extension.paddlespeech"):
+        arguments = dict(case["arguments"])
+        if "trigger" in arguments:
+            arguments["trigger"] = tuple(arguments["trigger"])
+
+        def g(trainer: Any) -> None: ...
+
+        made = make_extension(**arguments)(g)
+        assert made is g
+        assert list(made.trigger) == case["trigger"]
+        assert (made.default_name, made.priority) == (case["default_name"], case["priority"])
+        assert not any(hasattr(made, hook) for hook in ("initialize", "finalize", "on_error"))
+
+
+class Err1(Exception):
+    pass
+
+
+class Err2(Exception):
+    pass
+
+
+KINDS: dict[str, type[BaseException]] = {
+    "Err1": Err1,
+    "Err2": Err2,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": SystemExit,
+}
+
+
+def _failures(scenario: str) -> dict[str, type[BaseException]]:
+    """What raises what, as told by the sentence of the scenario: event -> exception."""
+    failures: dict[str, type[BaseException]] = {}
+    for part in scenario.split(","):
+        words = part.split()
+        if "raises" not in words:
+            continue
+        kind = KINDS[words[words.index("raises") + 1]]
+        if words[0] == "update":
+            failures[f"update {words[1] if words[1].isdigit() else 1}"] = kind
+        elif words[0] == "extension":
+            failures[f"call {words[1]}@1"] = kind
+        elif words[0] == "restore":
+            failures["restore"] = kind
+        else:  # "finalize of a", "initialize of b", "on_error of a"
+            failures[f"{words[0]} {words[2]}"] = kind
+    return failures
+
+
+def test_trainer_events(cases) -> None:
+    for case in cases("trainer_events.rule"):
+        scenario, trace = case["scenario"], []
+        failures = _failures(scenario)
+
+        def event(text: str, failures: Any = failures, trace: list[str] = trace) -> None:
+            trace.append(text)
+            kind = failures.get(" ".join(text.split()[:2]) if text.startswith("on_error") else text)
+            if kind is not None:
+                raise kind
+
+        class Updater(CountingUpdater):
+            def update(self, event: Any = event) -> None:
+                event(f"update {self.state.iteration + 1}")
+                super().update()
+
+            def finalize(self, event: Any = event) -> None:
+                event("finalize updater")
+
+        class Noting(Extension):
+            def __init__(self, letter: str, event: Any, stops: bool) -> None:
+                self.letter, self.event, self.stops = letter, event, stops
+
+            def initialize(self, trainer: Any) -> None:
+                self.event(f"initialize {self.letter}")
+
+            def __call__(self, trainer: Any) -> None:
+                if self.stops:
+                    trainer.request_stop()
+                self.event(f"call {self.letter}@{trainer.updater.state.iteration}")
+
+            def on_error(self, trainer: Any, error: BaseException, traceback: Any) -> None:
+                self.event(f"on_error {self.letter} {type(error).__name__}")
+
+            def finalize(self, trainer: Any) -> None:
+                self.event(f"finalize {self.letter}")
+
+        class Restoring:
+            """Restores, and marks where the triggers are initialized."""
+
+            name = "restoring"
+
+            def __init__(self, event: Any, at: int) -> None:
+                self.event, self.at = event, at
+
+            def restore(self, trainer: Any) -> None:
+                self.event("restore")
+                trainer.updater.state.iteration = self.at
+
+            def __call__(self, trainer: Any) -> None: ...
+
+        at_limit = "limit already reached" in scenario
+        total = 3 if "of 3" in scenario else 2
+        trainer = Trainer(Updater(), (total, "iteration"))
+        trigger = OnceTrigger()
+        trigger.initialize = lambda trainer, event=event: event("initialize triggers")  # type: ignore[method-assign]
+        restoring = Restoring(event, total if at_limit else 0)
+        trainer.extend(restoring, trigger=trigger, priority=1000)
+        letters = sorted(
+            {
+                word
+                for row in case["trace"]
+                for word in row.replace("@", " ").split()
+                if len(word) == 1 and word.isalpha()
+            }
+        )
+        order = [row.split()[1] for row in case["trace"] if row.startswith("initialize ") and "triggers" not in row]
+        for letter in letters:
+            priority = 100 - (order.index(letter) if letter in order else len(order))
+            trainer.extend(
+                Noting(letter, event, stops=f"extension {letter} asks to stop" in scenario), letter, priority=priority
+            )
+        if not letters:
+            trainer.extend(Noting("a", event, False), "a")
+
+        raised: BaseException | None = None
+        try:
+            trainer.run()
+        except BaseException as error:
+            raised = error
+        assert trace == case["trace"], scenario
+        assert (type(raised).__name__ if raised else None) == case["raised"], scenario
+        assert trainer.status == case["status"], scenario
+        later = [note for note in getattr(raised, "__notes__", []) if note.startswith("then ")]
+        assert len(later) == len(case["notes"]), scenario
+        assert all(kind in note for kind, note in zip(case["notes"], later, strict=True))
+        if "second_run" in case:
+            with pytest.raises(ERRORS[case["second_run"]]):
+                trainer.run()
+
+
+class ListOfSnapshots(Extension):
+    """Saves into a list, as a run folder would on disk; restores from its newest entry."""
+
+    priority = -100
+    name = "snapshots"
+
+    def __init__(self, kept: list[dict[str, Any]]) -> None:
+        self.kept = kept
+
+    def restore(self, trainer: Trainer) -> None:
+        if self.kept:
+            trainer.load_state_dict(self.kept[-1])
+
+    def __call__(self, trainer: Trainer) -> None:
+        self.kept.append(json.loads(json.dumps(trainer.state_dict())))
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_whole_runs_over_kills_and_resumes(cases) -> None:
+    logging.disable(logging.ERROR)  # the kills are on purpose
+    try:
+        for case in cases("resume.rule"):
+            _walk_kills(case)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _walk_kills(case: dict[str, Any]) -> None:
+    kept: list[dict[str, Any]] = []
+    on_kept_line: dict[str, list[int]] = {name: [] for name in case["triggers"]}
+    for number_of_segment, segment in enumerate(case["segments"]):
+        known = len(kept)
+        fired: dict[str, list[int]] = {name: [] for name in case["triggers"]}
+        updater = CountingUpdater(case["updates_per_epoch"])
+        trainer = Trainer(updater, (case["total"], "iteration"))
+        for name, trigger in case["triggers"].items():
+            trainer.extend(
+                lambda t, mine=fired[name]: mine.append(t.updater.state.iteration), name=name, trigger=tuple(trigger)
+            )
+        trainer.extend(ListOfSnapshots(kept), trigger=(case["snapshot_period"], "iteration"))
+
+        def kill(t: Trainer, at: int | None = segment["killed_after"]) -> None:
+            if t.updater.state.iteration == at:
+                raise Killed
+
+        trainer.extend(kill, name="kill", priority=-1000)
+        if segment["killed_after"] is None:
+            trainer.run()
+        else:
+            with pytest.raises(Killed):
+                trainer.run()
+        assert fired == segment["fired"], case
+        assert [state["updater"]["state"]["iteration"] for state in kept[known:]] == segment["snapshots"], case
+        assert updater.state.epoch == segment["epoch_after"], case
+        following = case["segments"][number_of_segment + 1 :]
+        kept_until = following[0]["starts_from"] if following else case["total"]
+        for name, iterations in fired.items():
+            on_kept_line[name] += [iteration for iteration in iterations if iteration <= kept_until]
+    assert on_kept_line == case["fired_on_the_kept_line"], case
+
+
+class FakeGroup:
+    """One rank of a world whose registrations are known."""
+
+    def __init__(self, rank: int, everyone: list[list[str]]) -> None:
+        self.rank, self.size, self.everyone = rank, len(everyone), everyone
+
+    def gather(self, value: Any) -> list[Any]:
+        return self.everyone
+
+
+def test_registrations_of_ranks(cases) -> None:
+    for case in cases("ranks.rule"):
+        if "registered" not in case:
+            continue
+        everyone = []
+        trainers = []
+        for rank, entries in enumerate(case["registered"].values()):
+            group = FakeGroup(rank, everyone)
+            trainer = Trainer(CountingUpdater(), (1, "iteration"), group=group)
+            for entry in entries:
+                words = entry.split()
+                trainer.extend(
+                    ExtA(),
+                    words[0],
+                    trigger=(int(words[2]), "iteration") if "every" in words else None,
+                    ranks=0 if "(ranks=0)" in words else "all",
+                )
+            trainers.append(trainer)
+        everyone += [[entry.describe() for entry in trainer._registrations.values()] for trainer in trainers]
+        group_sizes = {trainer.group.size for trainer in trainers}
+        assert len(group_sizes) == 1
+        for trainer in trainers:
+            if str(case["result"]).startswith("ok"):
+                trainer.run()
+                continue
+            with pytest.raises(RuntimeError) as caught:
+                trainer.run()
+            assert trainer.updater.state.iteration == 0
+            if "naming" in case["result"]:
+                for name in case["result"].split("naming ")[1].split(" and "):
+                    assert name in str(caught.value)
+
+
+# --- reporter, summaries, data ------------------------------------------------------------------------------------
+
+
+def test_reporter(cases) -> None:
+    first, second, third = (case["result"] for case in cases("reporter.paddlespeech"))
+    outer: dict[str, Any] = {}
+    inner: dict[str, Any] = {}
+    report("lost", 0)
+    with scope(outer):
+        report("x", 1)
+        report("x", 2)
+        with scope(inner):
+            report("x", 3)
+            report("y", 4)
+        report("z", 5)
+    report("lost", 6)
+    assert {"outer": outer, "inner": inner} == first
+    outer = {}
+    try:
+        with scope(outer):
+            report("x", 1)
+            raise Err1
+    except Err1:
+        pass
+    report("y", 2)
+    assert outer == second["outer"]
+    outer = {}
+    with scope(outer):
+        report("p", 1)
+        with scope(None):
+            report("q", 2)
+        report("r", 3)
+    assert outer == third["outer"]
+
+
+def _close(found: float, expected: Any, relative: float, absolute: float) -> bool:
+    expected = number(expected)
+    return (
+        math.isnan(found)
+        if expected is None or math.isnan(expected)
+        else abs(found - expected) <= (relative * abs(expected) + absolute)
+    )
+
+
+def test_summary(cases) -> None:
+    for case in cases("summary.paddlespeech"):
+        values = [number(value) for value in case["values"]]
+        summary = Summary()
+        for value, weight in zip(values, case["weights"] or [1] * len(values), strict=True):
+            summary.add(value, weight)
+        mean, deviation = summary.make_statistics()
+        scale = 1e-12 * max((abs(value) for value in values), default=0.0)
+        assert _close(mean, case["exact_mean"], 0, scale), case
+        assert _close(deviation, case["exact_std"], 1e-9, scale), case
+
+
+def test_merged_summaries(cases) -> None:
+    for case in cases("summary.rule"):
+        cut = case.get("merged_from_parts_of", [len(case["values"])])[0]
+        parts = Summary(), Summary()
+        for place, (value, weight) in enumerate(zip(case["values"], case["weights"], strict=True)):
+            parts[place >= cut].add(number(value), weight)
+        parts[0].merge(parts[1])
+        mean, deviation = parts[0].make_statistics()
+        assert _close(mean, case["mean"], 1e-12, 1e-15), case
+        assert _close(deviation, case["std"], 1e-12, 1e-15), case
+
+
+def test_dict_summary(cases) -> None:
+    for case in cases("dict_summary.paddlespeech"):
+        summary = DictSummary()
+        for row in case["added"]:
+            summary.add({key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
+        assert summary.compute_mean() == pytest.approx(case["mean"], rel=1e-12)
+        assert summary.make_statistics() == pytest.approx(case["statistics"], rel=1e-12)
+
+
+def test_epoch_counting(cases) -> None:
+    for case in cases("epoch_counting.paddlespeech"):
+        if not isinstance(case["updates_per_epoch"], int):
+            continue
+        state = UpdaterState(updates_per_epoch=case["updates_per_epoch"])
+        for expected in case["iteration_epoch_after_each_update"]:
+            state.advance()
+            assert [state.iteration, state.epoch] == expected
+
+
+class SeeingUpdater(StandardUpdater):
+    """Notes the batches it sees and learns nothing."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__({}, {}, loader)
+        self.seen: list[Any] = []
+
+    def update_core(self, batch: Any) -> None:
+        self.seen.append(batch)
+
+
+class PassLoader:
+    """Yields [pass, position], told the pass by set_epoch."""
+
+    def __init__(self, length: int) -> None:
+        self.length, self.epoch = length, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Any:
+        return iter([[self.epoch, position] for position in range(self.length)])
+
+
+class Stream:
+    """Passes of different lengths, and no length."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = list(lengths)
+
+    def __iter__(self) -> Any:
+        return iter(range(self.lengths.pop(0)))
+
+
+class Sized:
+    """A loader that says how large its batches are."""
+
+    def __init__(self, length: int, batch_size: int) -> None:
+        self.length, self.batch_size = length, batch_size
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Any:
+        return iter(range(self.length))
+
+
+def test_order_of_data_over_resumes(cases) -> None:
+    for case in cases("data_order.rule"):
+        if "segments" not in case:
+            continue
+        saved: dict[int, dict[str, Any]] = {}
+        for segment in case["segments"]:
+            updater = SeeingUpdater(PassLoader(case["updates_per_epoch"]))
+            if segment["starts_from"]:
+                updater.load_state_dict(saved[segment["starts_from"]])
+            for iteration in range(segment["starts_from"] + 1, (segment["killed_after"] or case["total"]) + 1):
+                updater.update()
+                if iteration % case["snapshot_period"] == 0:
+                    saved[iteration] = updater.state_dict()
+            assert updater.seen == segment["seen"], case
+            state = saved[segment["saved"]["iteration"]]["state"]
+            assert {name: state[name] for name in segment["saved"]} == segment["saved"]
+
+
+def test_passes_of_a_loader_without_length(cases) -> None:
+    for case in cases("data_order.rule"):
+        if "loader_without_length_passes" not in case:
+            continue
+        updater = SeeingUpdater(Stream(case["loader_without_length_passes"]))
+        for expected in case["iteration_epoch_after_each_update"]:
+            updater.update()
+            assert [updater.state.iteration, updater.state.epoch] == expected
+
+
+def test_changed_batch_size(cases) -> None:
+    for case in cases("data_order.rule"):
+        if "global_batch_changed" not in case:
+            continue
+        old, new = case["global_batch_changed"]["old"], case["global_batch_changed"]["new"]
+        updater = SeeingUpdater(Sized(old["L"], old["batch"]))
+        updater.state.samples_in_epoch = case["samples_in_epoch"]
+        updater.state.iteration_in_epoch = case["samples_in_epoch"] // old["batch"]
+        resumed = SeeingUpdater(Sized(new["L"], new["batch"]))
+        resumed.load_state_dict(updater.state_dict())
+        assert resumed.state.iteration_in_epoch == case["skip_batches"]
+        assert case["samples_in_epoch"] - resumed.state.samples_in_epoch == case["seen_again"]
+        resumed.update()
+        assert resumed.seen == [case["skip_batches"]]
