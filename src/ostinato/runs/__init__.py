@@ -1,15 +1,42 @@
-"""Run folders: a run's state on disk, durable, verified, restorable."""
+"""Run folders: a run's state on disk, durable, verified, restorable.
 
-from ostinato.runs.batch_size import DeviceBatch, batch_size_for_devices
-from ostinato.runs.best import BestBar, judge
-from ostinato.runs.content import KEEP_OPTIMIZER, GenerationContent, LoadedGeneration
-from ostinato.runs.folder import Commit, RunFolder
-from ostinato.runs.manifest import GenerationName, Manifest
-from ostinato.runs.retention import RetentionPolicy, to_delete, why_kept
-from ostinato.runs.sessions import Session
-from ostinato.runs.tree import Tree, pack_tree, unpack_tree
-from ostinato.runs.verification import Damage
-from ostinato.runs.writer import GenerationWriter, SaveResult
+The names below are imported when they are first used, so that looking at run folders does not import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ostinato.runs.batch_size import DeviceBatch, batch_size_for_devices
+    from ostinato.runs.best import BestBar, judge
+    from ostinato.runs.content import KEEP_OPTIMIZER, GenerationContent, LoadedGeneration
+    from ostinato.runs.folder import Commit, RunFolder
+    from ostinato.runs.generation_files import Damage
+    from ostinato.runs.manifest import GenerationName, Manifest
+    from ostinato.runs.retention import RetentionPolicy, to_delete, why_kept
+    from ostinato.runs.sessions import Session
+    from ostinato.runs.store import RunStore
+    from ostinato.runs.tree import Tree, pack_tree, unpack_tree
+    from ostinato.runs.view import RunView
+    from ostinato.runs.writer import GenerationWriter, SaveResult
+
+_HOMES = {
+    "batch_size": ("DeviceBatch", "batch_size_for_devices"),
+    "best": ("BestBar", "judge"),
+    "content": ("KEEP_OPTIMIZER", "GenerationContent", "LoadedGeneration"),
+    "folder": ("Commit", "RunFolder"),
+    "generation_files": ("Damage",),
+    "manifest": ("GenerationName", "Manifest"),
+    "retention": ("RetentionPolicy", "to_delete", "why_kept"),
+    "sessions": ("Session",),
+    "store": ("RunStore",),
+    "tree": ("Tree", "pack_tree", "unpack_tree"),
+    "view": ("RunView",),
+    "writer": ("GenerationWriter", "SaveResult"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "KEEP_OPTIMIZER",
@@ -24,6 +51,8 @@ __all__ = [
     "Manifest",
     "RetentionPolicy",
     "RunFolder",
+    "RunStore",
+    "RunView",
     "SaveResult",
     "Session",
     "Tree",
@@ -34,3 +63,10 @@ __all__ = [
     "unpack_tree",
     "why_kept",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import logging
 import os
 import stat
@@ -324,34 +325,65 @@ def check_file(path: Path, record: FileRecord) -> None:
 
     :raises ChecksumMismatchError: the text says what is wrong with the file.
     """
-    read_checked(path, record, lambda _offset, _piece: None)
+    with CheckedReader(path, record) as reader:
+        reader.finish()
 
 
-def read_checked(path: Path, record: FileRecord, take: Callable[[int, bytes], None]) -> None:
-    """Read a file once, hand each piece to ``take(offset, piece)`` and compare the whole with its record.
+class CheckedReader:
+    """Reads a file once, front to back, and compares it with its record at the end.
 
-    What was taken is only to be trusted when this returns.
+    What was read is only to be trusted when :meth:`finish` has returned.
 
-    :raises ChecksumMismatchError: the text says what is wrong with the file.
+    :raises ChecksumMismatchError: the file is missing, no regular file, or of another size.
     """
-    descriptor = open_regular(path)
-    try:
-        size = os.fstat(descriptor).st_size
+
+    def __init__(self, path: Path, record: FileRecord) -> None:
+        self._record = record
+        self._digest = hashlib.sha256()
+        self._left = record.bytes
+        self._only_zeros = True
+        self._file = io.FileIO(open_regular(path), "rb")
+        size = os.fstat(self._file.fileno()).st_size
         if size != record.bytes:
+            self._file.close()
             raise ChecksumMismatchError(f"has {size:,} bytes instead of {record.bytes:,}")
-        digest = hashlib.sha256()
-        offset = 0
-        zero = True
-        while piece := os.read(descriptor, PIECE_BYTES):
-            digest.update(piece)
-            if offset + len(piece) > record.bytes:
-                raise ChecksumMismatchError(f"grew beyond {record.bytes:,} bytes while it was read")
-            take(offset, piece)
-            # Only asked while everything so far was zero, so an intact file pays for its first piece alone.
-            zero = zero and not any(piece[:4096]) and piece.count(0) == len(piece)
-            offset += len(piece)
-        if digest.hexdigest() != record.sha256:
-            what = "holds only zero bytes" if zero and offset else "has another content than was written (checksum)"
-            raise ChecksumMismatchError(what)
-    finally:
-        os.close(descriptor)
+
+    def read_into(self, target: memoryview) -> None:
+        """Fill ``target`` with the next bytes.
+
+        :raises ChecksumMismatchError: the file ends before.
+        """
+        while len(target):
+            got = self._file.readinto(target[:PIECE_BYTES])
+            if got == 0 or got > self._left:
+                raise ChecksumMismatchError("changed while it was read")
+            self._digest.update(target[:got])
+            # Asked only as long as everything was zero, so an intact file pays for its first bytes alone.
+            self._only_zeros = self._only_zeros and not any(target[: min(got, 64)]) and not any(target[:got])
+            self._left -= got
+            target = target[got:]
+
+    def read(self, size: int) -> bytes:
+        """The next ``size`` bytes."""
+        content = bytearray(size)
+        self.read_into(memoryview(content))
+        return bytes(content)
+
+    def finish(self) -> None:
+        """Read what is left and compare.
+
+        :raises ChecksumMismatchError: the content is another one than the record says.
+        """
+        buffer = memoryview(bytearray(min(PIECE_BYTES, self._left)))
+        while self._left:
+            self.read_into(buffer[: self._left])
+        if self._digest.hexdigest() != self._record.sha256:
+            if self._only_zeros and self._record.bytes:
+                raise ChecksumMismatchError("holds only zero bytes")
+            raise ChecksumMismatchError("has another content than was written (checksum)")
+
+    def __enter__(self) -> CheckedReader:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._file.close()

@@ -15,17 +15,17 @@ from torch import Tensor
 
 from ostinato.runs.atomic import FileRecord, Files
 from ostinato.runs.content import KEEP_OPTIMIZER, GenerationContent
-from ostinato.runs.manifest import MANIFEST_FILE, Manifest
-from ostinato.runs.sessions import Session
-from ostinato.runs.tensor_file import check_storable, tensor_pieces
-from ostinato.runs.tree import pack_tree
-from ostinato.runs.verification import (
+from ostinato.runs.generation_files import (
     MODEL_FILE,
     OPTIMIZER_FILE,
     OPTIMIZER_TENSORS,
     STATE_FILE,
     STATE_TENSORS,
 )
+from ostinato.runs.manifest import MANIFEST_FILE, Manifest
+from ostinato.runs.sessions import Session
+from ostinato.runs.tensor_file import check_storable, tensor_pieces
+from ostinato.runs.tree import pack_tree
 
 TEMPORARY_PREFIX = ".tmp-"
 """Folders of this prefix are saves that were never finished; they are removed at the next start."""

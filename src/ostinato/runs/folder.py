@@ -8,35 +8,34 @@ import json
 import logging
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ostinato.errors import ArgumentValueError, BadInputError, DamagedRunError, RunError, SaveError, StateError
+from ostinato.errors import ArgumentValueError, DamagedRunError, RunError, SaveError, StateError
 from ostinato.runs.atomic import ChecksumMismatchError, Files
 from ostinato.runs.commit import TEMPORARY_PREFIX, PackedContent, non_finite_names, pack, write_generation
 from ostinato.runs.content import GenerationContent, LoadedGeneration
-from ostinato.runs.identity import RUN_FILE, RunIdentity, now, read_identity
-from ostinato.runs.journal import JOURNAL_FILE, Journal
-from ostinato.runs.lock import RunLock
-from ostinato.runs.manifest import MANIFEST_FILE, GenerationName, Manifest
-from ostinato.runs.moves import INTENT_FILE, SET_ASIDE, pending_moves, plan_restore
-from ostinato.runs.retention import RetentionPolicy, to_delete
-from ostinato.runs.sessions import Session, next_number, sessions_at_save
-from ostinato.runs.verification import (
+from ostinato.runs.generation_files import (
     MODEL_FILE,
     OPTIMIZER_FILE,
     Damage,
     DamagedGenerationError,
-    read_generation,
     read_manifest_of,
-    verify_generation,
 )
+from ostinato.runs.identity import RUN_FILE, RunIdentity, now, read_identity
+from ostinato.runs.journal import JOURNAL_FILE, Journal
+from ostinato.runs.lock import RunLock
+from ostinato.runs.manifest import MANIFEST_FILE, GenerationName, Manifest, merge_reasons
+from ostinato.runs.moves import INTENT_FILE, SET_ASIDE, pending_moves, plan_restore
+from ostinato.runs.retention import RetentionPolicy, to_delete
+from ostinato.runs.sessions import Session, next_number, sessions_at_save
+from ostinato.runs.verification import read_generation, verify_generation
+from ostinato.runs.view import GENERATIONS, RunView
 
 _log = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.yaml"
-GENERATIONS = "generations"
 DAMAGED = "damaged"
 TRASH_PREFIX = ".trash-"
 
@@ -55,38 +54,25 @@ class Commit:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Scan:
-    """What lies in ``generations/``, by the manifests alone.
-
-    :param manifests: oldest first.
-    :param damage: of those whose manifest cannot be used.
-    """
-
-    manifests: tuple[Manifest, ...] = ()
-    damage: tuple[Damage, ...] = ()
-
-
 @dataclass
-class RunFolder:
+class RunFolder(RunView):
     """A run folder.
 
-    Reading (:meth:`scan`, :meth:`verify`, :meth:`read`) needs nothing. Everything that writes needs :meth:`open`, which
-    takes the lock. Constructing touches no disk.
+    Reading (all of :class:`RunView`, :meth:`verify`, :meth:`read`) needs nothing. Everything that writes needs
+    :meth:`open`, which takes the lock. Constructing touches no disk.
 
     :param path: the folder.
     :param files: how files are written; for tests and for odd disks.
     :param policy: which generations are kept.
     """
 
-    path: Path
     files: Files = field(default_factory=Files)
     policy: RetentionPolicy = field(default_factory=RetentionPolicy)
     notices: list[str] = field(default_factory=list, init=False)
     """Sentences for the user about what opening and loading found: a lock taken over, damage, a repair."""
 
     def __post_init__(self) -> None:
-        self.path = Path(self.path)
+        super().__post_init__()
         self._lock = RunLock(self.path)
         self._mutex = threading.RLock()  # the writer thread commits while the trainer's thread looks
         self._identity: RunIdentity | None = None
@@ -95,11 +81,6 @@ class RunFolder:
         self._options: Mapping[str, Any] = {}
 
     # --- opening and closing ------------------------------------------------------------------------------------------
-
-    @property
-    def generations_path(self) -> Path:
-        """The folder of the generations."""
-        return self.path / GENERATIONS
 
     @property
     def journal(self) -> Journal:
@@ -226,49 +207,9 @@ class RunFolder:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def names(self) -> list[GenerationName]:
-        """Names of the generations that are there, oldest first, whole or not."""
-        return sorted(_names_in(self.generations_path))
-
-    def set_aside(self) -> dict[str, list[GenerationName]]:
-        """What restores have set aside: by folder name below ``set-aside/``, oldest restore first."""
-        root = self.generations_path / SET_ASIDE
-        if not root.is_dir():
-            return {}
-        return {entry.name: sorted(_names_in(entry)) for entry in sorted(root.iterdir()) if entry.is_dir()}
-
-    def scan(self) -> Scan:
-        """The manifests of all generations. The other files are not read."""
-        manifests, damage = [], []
-        for name in self.names():
-            try:
-                manifests.append(read_manifest_of(self.generations_path / str(name)))
-            except DamagedGenerationError as error:
-                if (self.generations_path / str(name)).exists():  # else the trainer removed it while we looked
-                    damage.append(error.damage)
-        return Scan(tuple(manifests), tuple(damage))
-
     def verify(self) -> dict[str, list[Damage]]:
         """Read every byte of every generation: what is wrong, by name, oldest first; an empty list means whole."""
         return {str(name): verify_generation(self.generations_path / str(name)) for name in self.names()}
-
-    def find(self, which: int | str) -> GenerationName:
-        """A generation by its iteration or by its name.
-
-        :raises BadInputError: there is none; the message lists those that are there.
-        """
-        text = str(which).replace(",", "").replace("_", "")
-        everywhere = [*self.names(), *(name for names in self.set_aside().values() for name in names)]
-        exact = [name for name in everywhere if str(name) == text]
-        same = [name for name in everywhere if text.isascii() and text.isdigit() and name.iteration == int(text)]
-        regular = sorted(name for name in same if not name.error)
-        for found in (exact, regular, same):
-            if found:
-                return found[-1]
-        there = ", ".join(str(name) for name in sorted(set(everywhere))) or "none"
-        raise BadInputError(
-            f"The run {self.path} has no generation {which}.", advice=f"Generations: {there}.", folder=self.path
-        )
 
     def read(self, which: int | str) -> LoadedGeneration:
         """One generation, verified while it is read. Those that a restore set aside can be read too.
@@ -286,13 +227,6 @@ class RunFolder:
                 folder=self.path,
                 damage=[error.damage],
             ) from error
-
-    def locate(self, name: GenerationName) -> Path:
-        """The folder of a generation, wherever it is."""
-        for place in (self.generations_path, *(self.generations_path / SET_ASIDE / a for a in self.set_aside())):
-            if (place / str(name)).is_dir():
-                return place / str(name)
-        return self.generations_path / str(name)
 
     def load_newest(self) -> LoadedGeneration | None:
         """The newest whole state, or None when this run has none yet.
@@ -324,6 +258,13 @@ class RunFolder:
         if damage or self._shows_lost_state():
             raise self._all_damaged(damage)
         return None
+
+    def load(self, which: int | str) -> LoadedGeneration:
+        """Go back to one generation and load it; what is newer is set aside, see :meth:`restore`."""
+        manifest = self.restore(which)
+        loaded = self.read(manifest.generation)
+        self._sessions = loaded.sessions
+        return loaded
 
     def _shows_lost_state(self) -> bool:
         places = [self.generations_path / DAMAGED, self.generations_path / SET_ASIDE]
@@ -442,7 +383,7 @@ class RunFolder:
                 manifest = Manifest(
                     generation=str(self._free_generation(content.iteration, error_state)),
                     iteration=content.iteration,
-                    reasons=content.reasons,
+                    reasons=merge_reasons(content.reasons),
                     epoch=content.epoch,
                     time=now(),
                     run=self.identity.to_dict(),
@@ -452,7 +393,9 @@ class RunFolder:
                     loss_definition=content.bar.definition,
                     lowest_average=content.bar.lowest,
                     optimizer_iteration=optimizer_iteration,
-                ).with_reasons(*_reasons_of(regular, content.iteration, error_state))
+                )
+                for replaced in () if error_state else [m for m in regular if m.iteration == content.iteration]:
+                    manifest = _in_place_of(replaced, manifest)
                 manifest = write_generation(self.files, self.generations_path, packed, manifest, optimizer_from)
                 self._read_back(manifest)
             warnings = [self.journal.add("commit", **_journal_fields(manifest))]
@@ -472,7 +415,7 @@ class RunFolder:
             if updated != manifest:
                 with self._explained(manifest.iteration):
                     self.files.replace(folder / MANIFEST_FILE, updated.to_bytes())
-                self.journal.add("commit", **_journal_fields(updated))
+                self.journal.add("mark", **_journal_fields(updated))
             return updated
 
     def _free_generation(self, iteration: int, error: bool) -> GenerationName:
@@ -624,14 +567,6 @@ class RunFolder:
         return self.restore(str([name for name in candidates[-1] if not name.error][-1]))
 
 
-def _names_in(folder: Path) -> list[GenerationName]:
-    try:
-        entries = list(folder.iterdir())
-    except FileNotFoundError:
-        return []
-    return [name for entry in entries if (name := GenerationName.parse(entry.name)) is not None]
-
-
 def _finite(value: float | None) -> float | None:
     try:
         json.dumps(value, allow_nan=False)
@@ -645,11 +580,11 @@ def _with_optimizer(manifests: Sequence[Manifest]) -> Manifest | None:
     return found[-1] if found else None
 
 
-def _reasons_of(manifests: Sequence[Manifest], iteration: int, error_state: bool) -> tuple[str, ...]:
-    """The reasons of those whose place a new generation of this iteration takes."""
-    if error_state:
-        return ()
-    return tuple(reason for m in manifests if m.iteration == iteration for reason in m.reasons)
+def _in_place_of(replaced: Manifest, manifest: Manifest) -> Manifest:
+    """A manifest with what it inherits from an older generation of the same iteration."""
+    if manifest.average_loss is None:
+        manifest = replace(manifest, average_loss=replaced.average_loss, average_count=replaced.average_count)
+    return manifest.with_reasons(*replaced.reasons)
 
 
 def _journal_fields(manifest: Manifest) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Journal:
     def add(self, event: str, **fields: Any) -> str | None:
         """Append one line; a failure is a warning, since nothing depends on the journal.
 
-        :param event: ``commit``, ``evict``, ``restore`` or ``damage``.
+        :param event: ``commit``, ``mark`` (a further reason to keep it), ``evict``, ``restore`` or ``damage``.
         :return: what went wrong, or None.
         """
         try:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentTypeError
-from ostinato.runs.atomic import ChecksumMismatchError, FileRecord, read_checked
+from ostinato.runs.atomic import CheckedReader, ChecksumMismatchError, FileRecord
 
 DTYPES: dict[torch.dtype, str] = {
     torch.float64: "F64",
@@ -102,40 +102,44 @@ def check_storable(name: str, tensor: Tensor) -> None:
 def read_tensors(path: Path, record: FileRecord) -> dict[str, Tensor]:
     """All tensors of a file, read once and verified on the way.
 
-    :return: CPU tensors that share one block of memory, as large as the file.
+    :return: CPU tensors, each in memory of its own: torch's generators refuse states at odd addresses.
     :raises ChecksumMismatchError: the file is not what its record says, or no safetensors file.
     """
-    block = torch.empty(record.bytes, dtype=torch.uint8)
-    view = bytes_of(block)
-
-    def take(offset: int, piece: bytes) -> None:
-        view[offset : offset + len(piece)] = piece
-
-    read_checked(path, record, take)
-    try:
-        return _cut_tensors(block)
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        raise ChecksumMismatchError(f"is no safetensors file: {error}") from error
+    with CheckedReader(path, record) as reader:
+        try:
+            tensors = _read_all(reader, record.bytes)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            reader.finish()  # that it is not what was written explains more than what it looks like now
+            raise ChecksumMismatchError(f"is no safetensors file: {error}") from error
+        reader.finish()
+    return tensors
 
 
-def _cut_tensors(block: Tensor) -> dict[str, Tensor]:
-    length = int.from_bytes(bytes(block[:8].tolist()), "little")
-    if block.numel() < 8 or length > min(MAX_HEADER_BYTES, block.numel() - 8):
+def _read_all(reader: CheckedReader, size: int) -> dict[str, Tensor]:
+    length = int.from_bytes(reader.read(min(8, size)), "little")
+    if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
         raise ValueError("its header is longer than the file")
-    header = json.loads(bytes(bytes_of(block)[8 : 8 + length]).decode())
+    header = json.loads(reader.read(length).decode())
     header.pop("__metadata__", None)
-    data = block[8 + length :]
-    tensors = {}
+    data = size - 8 - length
+    places = []
     for name, entry in header.items():
         dtype = _BY_NAME[entry["dtype"]]
         shape = [int(n) for n in entry["shape"]]
         start, end = (int(n) for n in entry["data_offsets"])
-        if min(shape, default=0) < 0 or not 0 <= start <= end <= data.numel():
-            raise ValueError(f"the tensor {name!r} lies outside of the file")
-        if end - start != math.prod(shape) * dtype.itemsize:
+        if min(shape, default=0) < 0 or end - start != math.prod(shape) * dtype.itemsize:
             raise ValueError(f"the size of the tensor {name!r} does not fit its shape")
-        part = data[start:end]
-        if part.storage_offset() % dtype.itemsize:
-            part = part.clone()
-        tensors[name] = part.view(dtype).reshape(shape) if end > start else torch.empty(shape, dtype=dtype)
-    return tensors
+        places.append((start, end, name, dtype, shape))
+    tensors: dict[str, Tensor] = {}
+    position = 0
+    for start, end, name, dtype, shape in sorted(places, key=lambda place: place[:2]):
+        if start != position or not start <= end <= data:
+            raise ValueError(f"the tensor {name!r} is not where the one before it ends, or lies outside of the file")
+        tensor = torch.empty(shape, dtype=dtype)
+        if end > start:
+            reader.read_into(bytes_of(tensor.view(-1).view(torch.uint8)))
+        tensors[name] = tensor
+        position = end
+    if position != data:
+        raise ValueError("it holds more than its tensors")
+    return {name: tensors[name] for name in header}

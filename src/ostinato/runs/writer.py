@@ -103,6 +103,8 @@ class GenerationWriter:
 
     def poll(self) -> list[SaveResult]:
         """The saves that ended since the last call, oldest first. Never waits."""
+        if not self._results:  # asked in every iteration, so the common answer takes no lock
+            return []
         with self._condition:
             results = list(self._results)
             self._results.clear()

@@ -1,0 +1,116 @@
+"""When to save, and what the watched loss was since the last save."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ostinato.loop.protocols import TrainerView
+from ostinato.loop.triggers.get_trigger import get_trigger
+from ostinato.loop.triggers.trigger import Trigger
+
+_FOLD_AT = 256
+
+
+class SaveDue(Trigger):
+    """Fires when an ordinary save or a snapshot is due, or when one was asked for.
+
+    A trigger is asked after every update, with the observation complete. So this is also the place that sees every
+    value of the watched loss; values stay tensors until a save needs their mean.
+
+    :param every: when an ordinary save is due, anything :func:`~ostinato.loop.triggers.get_trigger` takes.
+    :param snapshot_every: when a snapshot is due; None: never.
+    :param monitor: key of the observation whose mean is kept; None: none.
+    :param on_asked: called in every iteration.
+    """
+
+    def __init__(
+        self,
+        every: Any,
+        snapshot_every: Any = None,
+        monitor: str | None = None,
+        *,
+        on_asked: Callable[[], None] | None = None,
+    ) -> None:
+        self.every = get_trigger(every)
+        self.snapshot_every = get_trigger(snapshot_every)
+        self.monitor = monitor
+        self._on_asked = on_asked
+        self.is_requested = False
+        self.is_snapshot_due = False
+        self._values: list[Tensor] = []
+        self._sum = 0.0
+        self._count = 0
+
+    def __call__(self, trainer: TrainerView) -> bool:
+        if self._on_asked is not None:
+            self._on_asked()
+        if self.monitor is not None:
+            value = trainer.observation.get(self.monitor)
+            if value is not None:
+                self.add(value)
+        # Both are asked every time: a trigger that is not asked loses its place.
+        is_save_due = self.every(trainer)
+        self.is_snapshot_due = self.snapshot_every(trainer)
+        return is_save_due or self.is_snapshot_due or self.is_requested
+
+    def add(self, value: Any) -> None:
+        """Take one value of the watched loss: a number or a tensor with one element."""
+        self._count += 1
+        if isinstance(value, Tensor):
+            self._values.append(value.detach())
+            if len(self._values) >= _FOLD_AT:
+                self._fold()
+        else:
+            self._sum += float(value)
+
+    def _fold(self) -> None:
+        if self._values:
+            # The one wait for the device, once per save or per 256 iterations.
+            self._sum += math.fsum(torch.stack([value.reshape(()) for value in self._values]).tolist())
+            self._values.clear()
+
+    def take(self) -> tuple[float, int]:
+        """Sum and number of the values since the last call; counting starts anew."""
+        self._fold()
+        total, count = self._sum, self._count
+        self._sum, self._count = 0.0, 0
+        return total, count
+
+    def give_back(self, total: float, count: int) -> None:
+        """Take back what belonged to a save that failed: it still is "since the last save"."""
+        self._sum += total
+        self._count += count
+
+    def initialize(self, trainer: TrainerView) -> None:
+        """Let both triggers take their base line."""
+        for part in (self.every, self.snapshot_every):
+            if isinstance(part, Trigger):
+                part.initialize(trainer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running mean and the states of the triggers."""
+        self._fold()
+        return {
+            "sum": self._sum,
+            "count": self._count,
+            "every": self.every.state_dict() if isinstance(self.every, Trigger) else None,
+            "snapshot_every": self.snapshot_every.state_dict() if isinstance(self.snapshot_every, Trigger) else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with a saved mean and saved triggers."""
+        self._values.clear()
+        self._sum, self._count = float(state["sum"]), int(state["count"])
+        for part, saved in ((self.every, state["every"]), (self.snapshot_every, state["snapshot_every"])):
+            if isinstance(part, Trigger) and saved is not None:
+                part.load_state_dict(saved)
+
+    def __repr__(self) -> str:
+        snapshot = getattr(self.snapshot_every, "__qualname__", None) or repr(self.snapshot_every)
+        every = getattr(self.every, "__qualname__", None) or repr(self.every)
+        return f"SaveDue({every}, {snapshot}, {self.monitor!r})"
