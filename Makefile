@@ -11,7 +11,7 @@ READY := $(VENV)/.ostinato-ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format docs bench clean
+.PHONY: help setup demo test lint lint-style lint-layout lint-types lint-imports format docs bench clean
 
 help:
 	@echo "make demo    draw two people, train a swap for a few minutes, show what it learned"
@@ -32,10 +32,19 @@ demo: $(READY)
 test: $(READY)
 	OMP_NUM_THREADS=1 "$(PYTHON_IN_VENV)" -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-lint: $(READY)
+# Four goals, so that `make --keep-going lint` runs all of them.
+lint: lint-style lint-layout lint-types lint-imports
+
+lint-style: $(READY)
 	"$(PYTHON_IN_VENV)" -m ruff check .
+
+lint-layout: $(READY)
 	"$(PYTHON_IN_VENV)" -m ruff format --check .
+
+lint-types: $(READY)
 	"$(VENV)/bin/pyrefly" check
+
+lint-imports: $(READY)
 	"$(VENV)/bin/lint-imports"
 
 format: $(READY)
