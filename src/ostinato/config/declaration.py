@@ -89,13 +89,13 @@ class OptionRecord:
 
     @property
     def _range(self) -> str:
-        low = show(self.ge) if self.ge is not None else f"above {show(self.gt)}" if self.gt is not None else ""
+        low = (
+            f"from {show(self.ge)}" if self.ge is not None else f"above {show(self.gt)}" if self.gt is not None else ""
+        )
         high = show(self.le) if self.le is not None else f"below {show(self.lt)}" if self.lt is not None else ""
-        if low and high:
-            return f"from {low} to {high}"
-        if low:
-            return f"from {low}" if self.ge is not None else low
-        return f"up to {high}" if self.le is not None else high
+        if not low:
+            return f"up to {high}" if self.le is not None else high
+        return f"{low} to {high}" if high else low
 
 
 def show(value: object) -> str:

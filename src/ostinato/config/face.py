@@ -34,8 +34,8 @@ class FaceOptions(Options):
         le=100.0,
         help="""How much of the extracted picture the model is shown, in percent of its side. At 62.5 the crop holds
         brows, eyes, nose and mouth and little around them; each step up adds cheeks, temples and ears, until at 100
-        nothing is cut away. More lets the swap reach further out; less gives the inner face more pixels. Do not go below
-        75 without a reason: the edge of the swap then lies within the face and shows.""",
+        nothing is cut away. More lets the swap reach further out; less gives the inner face more pixels. Do not go
+        below 75 without a reason: the edge of the swap then lies within the face and shows.""",
     )
     vertical_offset: int = option(
         0,

@@ -52,7 +52,7 @@ def read_ini(text: str, label: str, model: type[Options], names: Names, model_na
             _leave_out(section, entries, label, "Ostinato does not have this model yet", source)
         else:
             meant = nearest(section, model.ini_sections)
-            hint = f"; did you mean [{meant}]?" if meant else ""
+            hint = f"; did you mean [{meant}]?" if meant else "."
             listed = ", ".join(entries) or "nothing"
             message = f"[{section}] is not a section that Ostinato knows{hint} It is ignored, with {listed}."
             source.remarks.append(Remark("warning", Place(label), message, section))

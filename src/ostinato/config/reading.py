@@ -141,7 +141,8 @@ def _to_values(source: Source, names: Names, *, from_ini: bool) -> tuple[dict[st
         try:
             value = to_value(record, given.raw)
         except ValueRefused as refused:
-            problems.append(Problem(given.where, f"{given.shown} = {quote(given.raw)} {refused}", given.path))
+            value_text = "" if given.raw in (None, "") else f" = {quote(given.raw)}"
+            problems.append(Problem(given.where, f"{given.shown}{value_text} {refused}", given.path))
             continue
         if from_ini and given.path in ONE_MORE and isinstance(value, int) and value > 1:
             message = f"{given.shown} = {value} makes Faceswap weigh this area {value + 1} times; {value + 1} is used"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import textwrap
 from collections.abc import Iterator
+
+import yaml
 
 from ostinato.config.declaration import OptionRecord, Options, option_records, sections, show, value_at
 
@@ -90,4 +91,9 @@ def _yaml(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_yaml(item) for item in value)}]"
     text = str(value)
-    return text if _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS else json.dumps(text)
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """Text between double quotes on one line, with what YAML does not print escaped."""
+    return yaml.safe_dump(text, default_style='"', width=float("inf")).strip()

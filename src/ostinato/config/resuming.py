@@ -22,7 +22,7 @@ from typing import Any, Generic, Literal, TypeVar
 from ostinato.config.declaration import OptionRecord, Options, option_records, sections, show, value_at
 from ostinato.config.names import NameRefused, Names
 from ostinato.config.reading import check_together
-from ostinato.config.values import ValueRefused, in_range, quote, same, to_value
+from ostinato.config.values import ValueRefused, quote, same, to_value
 from ostinato.errors import ConfigError
 
 T = TypeVar("T", bound=Options)
@@ -164,9 +164,6 @@ def _decide(
         return old, Change(path, "added", None, record.default, old, why)
     if path in defaults and not same(record, defaults[path], record.default):
         why = "the default has changed since this run was made"
-        return old, Change(path, "default", old, record.default, old, why)
-    if isinstance(old, (int, float)) and not in_range(record, old):
-        why = f"the run was made with it; expected is now {record.allowed}"
         return old, Change(path, "default", old, record.default, old, why)
     return old, None
 

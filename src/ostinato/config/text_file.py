@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ostinato.errors import ConfigError
 
-LARGEST_BYTES = 1024 * 1024
+LARGEST_BYTES = 256 * 1024
 """More than this is no file of options."""
 
 _MARKS = (

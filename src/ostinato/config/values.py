@@ -149,8 +149,7 @@ def _float(record: OptionRecord, raw: object) -> float:
 
 def _text(record: OptionRecord, raw: object) -> str:
     if not isinstance(raw, str):
-        # YAML and JSON have words of their own for these; a choice may be spelt like one of them.
-        raw = show(raw)
+        raise ValueRefused(f"is not text; expected is {record.allowed} (default {show(record.default)})")
     if record.choices:
         return _choice(record, raw)
     if record.pattern is not None and re.fullmatch(record.pattern, raw) is None:

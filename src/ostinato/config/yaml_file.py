@@ -10,10 +10,10 @@ import yaml
 
 from ostinato.config.givens import Given, Place, Problem, Source
 from ostinato.config.names import NameRefused, Names
-from ostinato.config.values import quote
+from ostinato.config.values import nearest, quote
 
 _PLAIN_TAGS = "tag:yaml.org,2002:"
-_MAP, _SEQ, _NULL = (f"{_PLAIN_TAGS}{name}" for name in ("map", "seq", "null"))
+_NULL = f"{_PLAIN_TAGS}null"
 _SCALARS = {f"{_PLAIN_TAGS}{name}" for name in ("str", "int", "float", "bool", "timestamp", "value", "merge")}
 
 
@@ -39,93 +39,95 @@ def read_yaml(text: str, label: str, names: Names) -> Source:
         return source
     if not isinstance(root, yaml.MappingNode):
         message = "expected are sections with options, such as 'loss:' and below it, indented, 'eye_multiplier: 2'"
-        source.problems.append(Problem(_where(label, root), message))
+        source.problems.append(Problem(_place(label, root), message))
         return source
-    seen: dict[str, int] = {}
-    for key, node in _entries(root, label, "", seen, source):
+    reader = _Reader(label, names, source)
+    for key, place, node in reader.entries(root, ""):
         if key in names.sections:
-            _read_section(key, node, label, names, seen, source)
+            reader.read_section(key, place, node)
         else:
-            _read_option(key, "", node, label, names, seen, source)
+            reader.read_option(key, key, place, node)
     return source
 
 
-def _read_section(
-    section: str, node: yaml.Node, label: str, names: Names, seen: dict[str, int], source: Source
-) -> None:
-    if node.tag == _NULL:  # All lines below it are comments.
-        return
-    if not isinstance(node, yaml.MappingNode):
-        message = f"{section} is a section; below it, indented, stand its options: {names.inside(section)}"
-        source.problems.append(Problem(_where(label, node), message, section))
-        return
-    for key, child in _entries(node, label, section, seen, source):
-        _read_option(key, section, child, label, names, seen, source)
+class _Reader:
+    """The walk over the nodes of one file."""
 
+    def __init__(self, label: str, names: Names, source: Source) -> None:
+        self._label = label
+        self._names = names
+        self._source = source
+        self._seen: dict[str, Place] = {}
 
-def _read_option(
-    key: str, section: str, node: yaml.Node, label: str, names: Names, seen: dict[str, int], source: Source
-) -> None:
-    path = f"{section}.{key}" if section else key
-    where = _where(label, node)
-    if path not in names.records:
-        source.problems.append(Problem(where, _unknown(key, path, section, names), path))
-        return
-    if section == "" and "." in path and path in seen:
-        source.problems.append(Problem(where, f"{path} is given twice, first in line {seen[path]}", path))
-    seen.setdefault(path, node.start_mark.line + 1)
-    if isinstance(node, yaml.ScalarNode):
-        if node.tag not in _SCALARS and node.tag != _NULL:
-            source.problems.append(Problem(where, f"{path} has the tag {quote(node.tag)}; write a plain value", path))
+    def entries(self, node: yaml.MappingNode, section: str) -> list[tuple[str, Place, yaml.Node]]:
+        """The names in a mapping with their places and what belongs to each; of a name given twice, the last."""
+        found: dict[str, tuple[str, Place, yaml.Node]] = {}
+        for key, value in node.value:
+            place = _place(self._label, key)
+            if not isinstance(key, yaml.ScalarNode):
+                self._refuse(place, "a name is expected before the colon", section)
+                continue
+            if key.value in found:
+                path = f"{section}.{key.value}" if section else key.value
+                self._refuse_second(place, path, found[key.value][1])
+            found[key.value] = (key.value, place, value)
+        return list(found.values())
+
+    def read_section(self, section: str, place: Place, node: yaml.Node) -> None:
+        if node.tag == _NULL:  # All lines below it are comments.
             return
-        raw: object = None if node.tag == _NULL else node.value
-    elif isinstance(node, yaml.SequenceNode) and all(isinstance(item, yaml.ScalarNode) for item in node.value):
-        raw = [item.value for item in node.value]
-        if names.records[path].kind != "list":
-            message = f"{path} takes one value, not a list; expected is {names.records[path].allowed}"
-            source.problems.append(Problem(where, message, path))
+        if not isinstance(node, yaml.MappingNode):
+            options = self._names.inside(section)
+            self._refuse(place, f"{section} is a section; below it, indented, stand its options: {options}", section)
             return
-    else:
-        message = f"{path} is an option; expected is {names.records[path].allowed}"
-        source.problems.append(Problem(where, message, path))
-        return
-    source.givens.append(Given(path, raw, where, path))
+        for key, key_place, child in self.entries(node, section):
+            self.read_option(f"{section}.{key}", key, key_place, child)
 
+    def read_option(self, path: str, key: str, place: Place, node: yaml.Node) -> None:
+        record = self._names.records.get(path)
+        if record is None:
+            self._refuse(place, self._unknown(path, key, node), path)
+            return
+        if path in self._seen:
+            self._refuse_second(place, path, self._seen[path])
+        self._seen[path] = place
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag not in _SCALARS and node.tag != _NULL:
+                self._refuse(place, f"{path} has the tag {quote(node.tag)}; write a plain value", path)
+                return
+            raw: object = None if node.tag == _NULL else node.value
+        elif isinstance(node, yaml.SequenceNode) and record.kind == "list":
+            raw = [item.value if isinstance(item, yaml.ScalarNode) else "(a list or section)" for item in node.value]
+        else:
+            what = "a list" if isinstance(node, yaml.SequenceNode) else "a section"
+            self._refuse(place, f"{path} takes one value, not {what}; expected is {record.allowed}", path)
+            return
+        self._source.givens.append(Given(path, raw, place, path))
 
-def _entries(
-    node: yaml.MappingNode, label: str, section: str, seen: dict[str, int], source: Source
-) -> list[tuple[str, yaml.Node]]:
-    """The entries of a mapping, the last of those given twice; mistakes in the keys are noted."""
-    entries: dict[str, yaml.Node] = {}
-    for key, value in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            source.problems.append(Problem(_where(label, key), "a name is expected before the colon"))
-            continue
-        path = f"{section}.{key.value}" if section else key.value
-        line = key.start_mark.line + 1
-        if key.value in entries:
-            source.problems.append(
-                Problem(_where(label, key), f"{path} is given twice, first in line {seen[path]}", path)
-            )
-        seen.setdefault(path, line)
-        entries[key.value] = value
-    return list(entries.items())
-
-
-def _unknown(key: str, path: str, section: str, names: Names) -> str:
-    what = f"{quote(path)} is not an option"
-    if section:
+    def _unknown(self, path: str, key: str, node: yaml.Node) -> str:
+        what = f"{quote(path)} is not an option"
+        at_top = path == key
+        if at_top and isinstance(node, yaml.MappingNode):
+            meant = nearest(key, self._names.sections)
+            return f"{quote(path)} is not a section; did you mean {meant}?" if meant else f"{what} and not a section"
         try:
-            found = names.find(key)
+            found = self._names.find(key)
         except NameRefused:
-            return f"{what}{names.suggest(path)}"
-        return f"{what}; {key} belongs to the section {found.rpartition('.')[0]}" if "." in found else what
-    try:
-        found = names.find(key)
-    except NameRefused:
-        return f"{what}{names.suggest(path)}"
-    return f"{what} at the top of the file; write it below '{found.rpartition('.')[0]}:', or write {found}"
+            return f"{what}{self._names.suggest(path)}"
+        section = found.rpartition(".")[0]
+        if not at_top:
+            place = f"the section {section}" if section else "the top of the file"
+            return f"{what}; {key} belongs to {place}"
+        if not section:
+            return f"{what}; did you mean {found}?"
+        return f"{what} at the top of the file; write it below '{section}:', or write {found}"
+
+    def _refuse_second(self, place: Place, path: str, first: Place) -> None:
+        self._refuse(place, f"{path} is given twice, first in line {first.line}", path)
+
+    def _refuse(self, place: Place, message: str, path: str) -> None:
+        self._source.problems.append(Problem(place, message, path))
 
 
-def _where(label: str, node: yaml.Node) -> Place:
+def _place(label: str, node: yaml.Node) -> Place:
     return Place(label, node.start_mark.line + 1)
