@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +393,7 @@ class RunFolder(RunView):
                     loss_definition=content.bar.definition,
                     lowest_average=content.bar.lowest,
                     optimizer_iteration=optimizer_iteration,
+                    policy=asdict(self.policy),
                 )
                 for replaced in () if error_state else [m for m in regular if m.iteration == content.iteration]:
                     manifest = _in_place_of(replaced, manifest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Journal:
     """
 
     path: Path
-    files: Files
+    files: Files = field(default_factory=Files)
 
     def add(self, event: str, **fields: Any) -> str | None:
         """Append one line; a failure is a warning, since nothing depends on the journal.

@@ -74,6 +74,7 @@ class Manifest:
     :param optimizer_iteration: the iteration that the optimizer state belongs to; None when there is none.
     :param world_size: number of ranks that wrote it.
     :param versions: program versions by name.
+    :param policy: the retention policy it was saved under, so that others can tell what will be kept.
     :param files: by plain file name.
     """
 
@@ -91,6 +92,7 @@ class Manifest:
     optimizer_iteration: int | None = None
     world_size: int = 1
     versions: Mapping[str, str] = field(default_factory=dict)
+    policy: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, FileRecord] = field(default_factory=dict)
 
     @property
@@ -128,6 +130,7 @@ class Manifest:
             "optimizer_iteration": self.optimizer_iteration,
             "world_size": self.world_size,
             "versions": dict(self.versions),
+            "policy": dict(self.policy),
             "files": {name: {"bytes": r.bytes, "sha256": r.sha256} for name, r in sorted(self.files.items())},
         }
         content["sha256"] = _own_checksum(content)
@@ -207,6 +210,7 @@ def parse_manifest(content: bytes) -> Manifest:
         optimizer_iteration=None if raw["optimizer_iteration"] is None else _whole(raw["optimizer_iteration"]),
         world_size=_whole(raw["world_size"]),
         versions={str(k): str(v) for k, v in raw["versions"].items()},
+        policy={str(k): int(v) for k, v in raw["policy"].items()},
         files=files,
     )
 

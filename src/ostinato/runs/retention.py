@@ -46,6 +46,15 @@ class RetentionPolicy:
                 raise ArgumentValueError(f"{name} is {getattr(self, name)}; it must be at least 0.")
 
 
+def policy_of(generations: Sequence[Manifest]) -> RetentionPolicy:
+    """The policy under which the newest generation was saved; the default one where that cannot be told."""
+    newest = max(generations, key=lambda g: g.name, default=None)
+    try:
+        return RetentionPolicy(**(newest.policy if newest else {}))
+    except (TypeError, ArgumentValueError):
+        return RetentionPolicy()
+
+
 def why_kept(generations: Sequence[Manifest], policy: RetentionPolicy) -> dict[str, tuple[str, ...]]:
     """For every generation the reasons that keep it now; an empty tuple means it may go.
 
