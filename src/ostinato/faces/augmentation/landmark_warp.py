@@ -116,7 +116,7 @@ def triangle_of_pixel(corners: npt.NDArray[np.float64], size: int) -> npt.NDArra
     """Which triangle holds each pixel's centre.
 
     Triangles that do not overlap cut every row of pixels into intervals that follow one another. So it is enough to
-    mark where each triangle's interval begins, and to carry the marks to the right.
+    mark where each triangle's interval begins and ends, and to carry the marks to the right.
 
     :param corners: (t, 3, 2) x and y.
     :param size: side of the image.
@@ -144,11 +144,16 @@ def triangle_of_pixel(corners: npt.NDArray[np.float64], size: int) -> npt.NDArra
     by_length = np.argsort(end - begin, kind="stable")
     triangle, row, begin, end = triangle[by_length], row[by_length], begin[by_length], end[by_length]
     numbers = np.full((size, size), -1, dtype=np.int64)
+    marked = np.zeros((size, size), dtype=np.int64)
     numbers[row, begin] = triangle
-    marked = np.where(numbers >= 0, np.arange(size), -1)
-    begins = np.maximum.accumulate(marked, axis=1)
-    lines = np.arange(size)[:, None]
-    return np.where(begins >= 0, numbers[lines, np.maximum(begins, 0)], -1)
+    marked[row, begin] = begin
+    carried = np.take_along_axis(numbers, np.maximum.accumulate(marked, axis=1), axis=1)
+    # Behind the last interval of a row, marks are carried too far: there, as many intervals have ended as begun.
+    width = size + 1
+    changes = np.bincount(row * width + begin, minlength=size * width)
+    changes -= np.bincount(row * width + end + 1, minlength=size * width)
+    covered = np.cumsum(changes.reshape(size, width)[:, :size], axis=1) > 0
+    return np.where(covered, carried, -1)
 
 
 def _triangle_maps(corners: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
