@@ -134,7 +134,7 @@ class BatchReader:
         if position == 0:
             return iter(self.loader)
         if type(self.loader) is DataLoader and self.loader.batch_sampler is not None:
-            return iter(_loader_without_first_batches(self.loader, position))
+            return _iterator_without_first_batches(self.loader, position)
         logger.warning("reading and dropping %d batches to find the place in the data again", position)
         iterator = iter(self.loader)
         for _ in range(position):
@@ -186,21 +186,42 @@ class _WithoutFirst:
     def __init__(self, batch_sampler: Any, number: int) -> None:
         self._batch_sampler = batch_sampler
         self._number = number
+        self.iterator: _Skipping | None = None
+        """The iterator made last."""
 
-    def __iter__(self) -> Iterator[Any]:
-        iterator = iter(self._batch_sampler)
-        for _ in range(self._number):
-            next(iterator, None)
-        yield from iterator
+    def __iter__(self) -> _Skipping:
+        self.iterator = _Skipping(iter(self._batch_sampler), self._number)
+        return self.iterator
 
     def __len__(self) -> int:
         return max(0, len(self._batch_sampler) - self._number)
 
 
-def _loader_without_first_batches(loader: DataLoader[Any], number: int) -> DataLoader[Any]:
-    return DataLoader(
+class _Skipping:
+    """An iterator that skips when it is told to, at the latest when it is first asked."""
+
+    def __init__(self, iterator: Iterator[Any], number: int) -> None:
+        self._iterator = iterator
+        self._left = number
+
+    def skip(self) -> None:
+        for _ in range(self._left):
+            next(self._iterator, None)
+        self._left = 0
+
+    def __iter__(self) -> _Skipping:
+        return self
+
+    def __next__(self) -> Any:
+        self.skip()
+        return next(self._iterator)
+
+
+def _iterator_without_first_batches(loader: DataLoader[Any], number: int) -> Iterator[Any]:
+    batch_sampler = _WithoutFirst(loader.batch_sampler, number)
+    shorter = DataLoader(
         loader.dataset,
-        batch_sampler=_WithoutFirst(loader.batch_sampler, number),  # type: ignore[arg-type]
+        batch_sampler=batch_sampler,  # type: ignore[arg-type]
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
@@ -210,3 +231,9 @@ def _loader_without_first_batches(loader: DataLoader[Any], number: int) -> DataL
         generator=loader.generator,
         prefetch_factor=loader.prefetch_factor,
     )
+    iterator = iter(shorter)
+    # A sampler draws its seed when it is first asked, which has to happen before the random states are set to the
+    # present; and the loader draws one of its own before that, so the sampler cannot be asked earlier than here.
+    if batch_sampler.iterator is not None:
+        batch_sampler.iterator.skip()
+    return iterator

@@ -465,6 +465,8 @@ class Trainer:
 
     @staticmethod
     def _attach(failure: BaseException, error: BaseException, where: str) -> None:
+        if error is failure:  # an extension that repeats what it said, so that nothing is saved on the way out
+            return
         note = f"then {where} raised {type(error).__name__}: {error}"
         add_note(failure, note)
         logger.error("%s", note, exc_info=error)
