@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import pytest
+
+from ostinato.errors import NonFiniteLossError
+from ostinato.extensions import NanGuard
+from ostinato.loop import Trainer, report
+
+
+def test_it_names_side_loss_iteration_and_files(reporting_updater) -> None:
+    updater = reporting_updater(non_finite_at=3)
+    updater.last_files = {"a": ["a1.png"], "b": [f"b{number}.png" for number in range(10)]}
+    guard = NanGuard(good_generation=lambda: "Generation 2 is good.")
+    with pytest.raises(NonFiniteLossError) as caught:
+        Trainer(updater, (5, "iteration"), extensions=[guard]).run()
+    error = caught.value
+    assert error.fields["iteration"] == 3
+    assert error.fields["sides"] == ["b"]
+    assert math.isnan(error.fields["losses"]["loss/b/ssim"])
+    assert "loss/b is nan, loss/b/ssim is nan" in error.what
+    assert "loss/a" not in error.what
+    assert "a: a1.png; b: b0.png" in error.what
+    assert "and 2 more" in error.what
+    assert "Generation 2 is good." in error.advice
+
+
+@pytest.mark.parametrize("check_every", [1, 2, 7, 100])
+@pytest.mark.parametrize("save_every", [1, 3, 5])
+def test_a_state_with_a_loss_that_is_not_finite_is_never_saved(
+    reporting_updater, saves, check_every, save_every
+) -> None:
+    kept: list[dict[str, Any]] = []
+    trainer = Trainer(reporting_updater(non_finite_at=6), (20, "iteration"))
+    trainer.extend(NanGuard(check_trigger=(check_every, "iteration")))
+
+    class SavesAtTheEndToo(saves):
+        def finalize(self, trainer: Any) -> None:
+            if trainer.status != "failed":
+                self(trainer)
+
+        def on_error(self, trainer: Any, error: BaseException, traceback: Any) -> None:
+            self(trainer)
+
+    trainer.extend(SavesAtTheEndToo(kept), trigger=(save_every, "iteration"))
+    with pytest.raises(NonFiniteLossError) as caught:
+        trainer.run()
+    assert caught.value.fields["iteration"] == 6
+    assert [state["updater"]["state"]["iteration"] for state in kept] == [n for n in range(1, 6) if n % save_every == 0]
+
+
+def test_the_end_of_the_run_is_a_check_too_and_what_follows_cannot_save(reporting_updater, saves) -> None:
+    kept: list[dict[str, Any]] = []
+
+    class SavesLast(saves):
+        def finalize(self, trainer: Any) -> None:
+            self(trainer)
+
+    trainer = Trainer(reporting_updater(non_finite_at=4), (4, "iteration"))
+    trainer.extend(NanGuard(check_trigger=(100, "iteration")))
+    trainer.extend(SavesLast(kept), trigger=lambda t: False)
+    with pytest.raises(NonFiniteLossError):
+        trainer.run()
+    assert kept == []
+    assert trainer.status == "failed"
+
+
+def test_without_protection_it_says_so_once_and_goes_on(reporting_updater, caplog) -> None:
+    trainer = Trainer(reporting_updater(non_finite_at=2), (5, "iteration"), extensions=[NanGuard(protect=False)])
+    trainer.extend(lambda t: report("loss/total", math.inf), name="worse", priority=300, trigger=(4, "iteration"))
+    with caplog.at_level(logging.WARNING):
+        trainer.run()
+    assert trainer.status == "finished"
+    assert len(caplog.records) == 1
+    assert "The protection is off" in caplog.text
+
+
+def test_the_losses_of_a_long_stretch_are_read_together(reporting_updater, monkeypatch) -> None:
+    import torch
+
+    fetches = []
+    original = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: fetches.append(1) or original(self))
+    guard = NanGuard(check_trigger=(10, "iteration"))
+    Trainer(reporting_updater(), (30, "iteration"), extensions=[guard]).run()
+    assert len(fetches) == 3
+
+
+def test_an_iteration_without_the_watched_loss_is_passed_over(reporting_updater) -> None:
+    Trainer(reporting_updater(), (3, "iteration"), extensions=[NanGuard("loss/other")]).run()
