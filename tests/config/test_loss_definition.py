@@ -29,6 +29,7 @@ def test_it_is_sixteen_hexadecimal_digits_and_stays_the_same() -> None:
         SwapOptions(loss=LossOptions(loss_function_2="mae")),
         SwapOptions(loss=LossOptions(loss_weight_2=50)),
         SwapOptions(loss=LossOptions(loss_function_3="mae", loss_weight_3=10)),
+        SwapOptions(loss=LossOptions(loss_function_3="mse", loss_weight_3=10)),
         SwapOptions(loss=LossOptions(eye_multiplier=4)),
         SwapOptions(loss=LossOptions(mouth_multiplier=3)),
         SwapOptions(loss=LossOptions(penalized_mask_loss=False)),
@@ -48,6 +49,7 @@ def test_it_differs_when_the_size_of_the_loss_does(options: SwapOptions) -> None
     [
         (SwapOptions(), SwapOptions(loss=LossOptions(loss_function_3="mae", loss_weight_3=0))),
         (SwapOptions(), SwapOptions(loss=LossOptions(loss_function_4="none", loss_weight_4=50))),
+        (SwapOptions(), SwapOptions(loss=LossOptions(loss_weight_2=60, loss_function_3="mse", loss_weight_3=40))),
         (SwapOptions(), SwapOptions(loss=LossOptions(mask_loss_function="mae"))),
         (SwapOptions(), SwapOptions(optimizer=OptimizerOptions(learning_rate=1e-5))),
         (SwapOptions(), SwapOptions(face=FaceOptions(coverage=75.0), network=NetworkOptions(mixed_precision=True))),

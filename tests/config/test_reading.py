@@ -134,7 +134,7 @@ def test_every_mistake_is_reported_with_line_option_value_and_what_is_allowed(wr
         "--set nose=3: nose is not an option",
         "--set optimizer: write name=value, such as loss.eye_multiplier=2",
         (
-            "--set: optimizer.learning_rate = fast is not a number from 1e-10 to 100, usually 1e-06 to 0.0001 "
+            "command line: optimizer.learning_rate = fast is not a number from 1e-10 to 100, usually 1e-06 to 0.0001 "
             "(default 5e-05)"
         ),
     ]
@@ -318,7 +318,7 @@ def test_a_value_out_of_the_usual_range_is_taken_with_a_remark(caplog: pytest.Lo
 
     assert options.optimizer.learning_rate == 0.01
     assert caplog.messages == [
-        "--set: optimizer.learning_rate = 0.01 is outside of the usual range, 1e-06 to 0.0001",
+        "command line: optimizer.learning_rate = 0.01 is outside of the usual range, 1e-06 to 0.0001",
     ]
 
 

@@ -86,6 +86,12 @@ def test_other_readers_of_yaml_see_the_same_values(options: SwapOptions) -> None
     assert yaml.safe_load(render_yaml(options)) == options.model_dump()
 
 
+def test_words_that_other_readers_take_for_something_else_are_quoted() -> None:
+    options = Words(free="no", several=["on", "#1"], maybe=1e-05)
+
+    assert yaml.safe_load(render_yaml(options)) == {"free": "no", "several": ["on", "#1"], "maybe": 1e-05}
+
+
 def test_a_written_file_can_be_given_as_a_file_of_options(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(render_yaml(SwapOptions()), encoding="utf-8")

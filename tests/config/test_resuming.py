@@ -202,6 +202,11 @@ def test_a_wish_is_taken_before_the_default_where_the_stored_value_is_of_no_use(
     assert "is known to Faceswap and not part of Ostinato yet; there is only adam" in whys["optimizer.optimizer"]
 
 
+def test_a_run_of_a_model_that_does_not_exist_here_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"made with model\.name = villain, which is known to Faceswap"):
+        go_on({"model.name": "villain"}, "model.name=original")
+
+
 def test_options_that_the_run_does_not_know_keep_what_older_runs_were_made_with() -> None:
     result = go_on({}, "coverage=100", "mask_loss_function=mae")
 

@@ -37,6 +37,7 @@ class OptionRecord:
     :ivar fixed: True when the value a run was made with cannot change any more.
     :ivar why_fixed: the reason, as the end of the sentence "fixed: ...".
     :ivar before: the value of runs that were made before the option existed; ``default`` when nothing else is known.
+    :ivar replaceable: False when a run cannot go on with another value than its own, even if that is of no use.
     """
 
     path: str
@@ -58,6 +59,7 @@ class OptionRecord:
     pattern: str | None = None
     expects: str = ""
     before: Any = None
+    replaceable: bool = True
 
     @property
     def section(self) -> str:
@@ -128,6 +130,7 @@ def option(
     pattern: str | None = None,
     expects: str = "",
     before: Any = None,
+    replaceable: bool = True,
 ) -> Any:
     """A field of an :class:`Options` model.
 
@@ -144,6 +147,7 @@ def option(
     :param not_built: names Faceswap knows and Ostinato does not have yet.
     :param pattern: regular expression that text must match whole; ``expects`` says the same in words.
     :param before: value of runs made before the option existed, when it is not the default.
+    :param replaceable: False if a run cannot go on with another value than its own, even if that is of no use here.
     """
     record: dict[str, Any] = {
         "help": " ".join(help.split()),
@@ -160,6 +164,7 @@ def option(
         "pattern": pattern,
         "expects": expects,
         "before": before,
+        "replaceable": replaceable,
     }
     return Field(
         default,

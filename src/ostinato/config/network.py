@@ -18,6 +18,7 @@ class ModelOptions(Options):
         group="model",
         fixed=True,
         why_fixed=_SHAPE,
+        replaceable=False,
         not_built=(
             "dfaker",
             "dfl_h128",

@@ -117,7 +117,7 @@ def _read_overrides(overrides: Iterable[str], names: Names) -> Source:
         except NameRefused as refused:
             source.problems.append(Problem(where, str(refused)))
             continue
-        source.givens.append(Given(path, value, Place("--set"), path))
+        source.givens.append(Given(path, value, Place("command line"), path))
     return source
 
 

@@ -1,16 +1,17 @@
 """What a resumed run is trained with: its own stored options, and of what is asked for now all that may change.
 
-====================  ============  ==========================  ==========================
-stored                option is     asked for explicitly        not asked for
-====================  ============  ==========================  ==========================
-a valid value         updatable     the asked value             the stored value
-a valid value         fixed         the stored value            the stored value
-not at all            updatable     the asked value             what older runs were made with
-not at all            fixed         what older runs were made with, in both cases
-no longer valid       both          the asked value             the default
-====================  ============  ==========================  ==========================
+================  ==========  =====================  ==================
+stored            option is   asked for explicitly   not asked for
+================  ==========  =====================  ==================
+a valid value     updatable   the asked value        the stored value
+a valid value     fixed       the stored value       the stored value
+nothing           updatable   the asked value        ``before``
+nothing           fixed       ``before``             ``before``
+a useless value   either      the asked value        the default
+================  ==========  =====================  ==================
 
-So a default that changes in a new version never changes an old run.
+``before`` is what runs were made with before the option existed. So a default that changes in a new version never
+changes an old run. Where nothing can stand in for a useless value (the kind of model), the run is refused.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def resume(stored: Mapping[str, Any], asked: T, explicitly_set: Collection[str])
     :param asked: the options asked for now.
     :param explicitly_set: the paths among them that the user named, as in
         :attr:`~ostinato.config.ReadOptions.explicitly_set`.
-    :raises ConfigError: if the effective values make no sense together.
+    :raises ConfigError: if the effective values make no sense together, or nothing can stand in for a stored value.
     """
     names = Names(asked)
     stored_values, stored_defaults, unknown = _unpack(stored, names)
@@ -147,6 +148,12 @@ def _decide(
         try:
             old = to_value(record, values[path], stored=True)
         except ValueRefused as refused:
+            if not record.replaceable:
+                raise ConfigError(
+                    f"This run was made with {path} = {quote(values[path])}, which {refused}.",
+                    advice="It cannot be continued with this version of Ostinato.",
+                    path=path,
+                ) from None
             value = asked if explicit else record.default
             return value, Change(path, "invalid", values[path], asked, value, f"the stored value {refused}")
         known = True
