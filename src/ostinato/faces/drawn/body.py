@@ -10,7 +10,7 @@ from ostinato.faces.drawn.head_view import HeadView
 from ostinato.faces.drawn.identity import shade
 
 # Half outlines in face units from the base of the neck, from the middle outwards; mirrored when drawn.
-_SHOULDER = ((0.0, 0.86), (0.42, 0.72), (1.1, 0.92), (1.5, 1.3), (1.7, 3.0))
+_SHOULDER = ((0.0, 0.86), (0.42, 0.72), (1.15, 0.90), (1.7, 1.25), (2.05, 3.0))
 _COLLAR_OUTER = ((0.0, 0.95), (0.3, 0.86), (0.5, 0.68))
 _COLLAR_INNER = ((0.38, 0.60), (0.0, 0.72))
 

@@ -1,0 +1,258 @@
+"""Source frames: finding them by a face's metadata, pasting swapped faces into them, writing them."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ostinato.errors import BadInputError
+from ostinato.faces.alignment import AlignedFace
+from ostinato.faces.face_files import open_regular
+from ostinato.faces.file_names import shown_name
+from ostinato.faces.metadata import FaceMetadata
+from ostinato.faces.pictures import PictureError, decode_bgr
+from ostinato.faces.png_chunks import SIGNATURE, PngError, insert_before_pixels, parse_header
+from ostinato.faces.sample import CropSettings
+from ostinato.runs.atomic import Files
+from ostinato.swap.paste import chain, crop_to_face, paste
+from ostinato.swap.provenance import SourceType, mark_jpeg, png_chunks, read_provenance
+
+JPEG_QUALITY = 95
+_JPEG_SUFFIXES = frozenset({".jpg", ".jpeg"})
+_PICTURE_SUFFIXES = _JPEG_SUFFIXES | {".png", ".bmp", ".webp"}
+_ALPHA_TYPES = (4, 6)  # of a PNG's colour type
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A face or frame that was not done."""
+
+    name: str
+    reason: str
+
+
+def may_write(path: Path) -> str | None:
+    """Why a picture must not be written to ``path``; None when it may be.
+
+    Only what an earlier conversion wrote is replaced. A link could lead to an original.
+    """
+    if path.is_symlink():
+        return f"{shown_name(path)} is a link, and what it leads to could be an original"
+    if path.exists():
+        found = read_provenance(path)
+        if found is None or not found.is_synthetic:
+            return f"{shown_name(path)} is there already and was not written by a conversion"
+    return None
+
+
+@dataclass(eq=False)
+class _OpenFrame:
+    """The frame that faces are being pasted into."""
+
+    source: Path
+    picture: NDArray[np.uint8]  # (H, W, 3), RGB
+    alpha: NDArray[np.uint8] | None
+    faces: int = 0
+
+
+class FramePaster:
+    """Pastes faces into frames, one frame at a time: the faces of a frame must come one after the other.
+
+    :param folder: of the source frames; only read.
+    :param out: where finished frames go.
+    :param text: the sentence that says the picture is synthetic.
+    :param skipped, notes: what cannot be done, and what the user should know, is appended to these.
+    :raises BadInputError: the folder of frames cannot be read.
+    """
+
+    def __init__(self, folder: Path, out: Path, text: str, skipped: list[Skipped], notes: list[str]) -> None:
+        self._out = out
+        self._text = text
+        self._skipped = skipped
+        self._notes = notes
+        self._by_name, self._by_stem = _index(folder)
+        self._folder = folder
+        self._name: str | None = None
+        self._path: Path | None = None
+        self._open: _OpenFrame | None = None
+        self._seen: set[str] = set()
+        self._taken: set[str] = set()
+        self._written = 0
+        self._sixteen_bits = 0
+        self._files = Files()
+
+    def add(
+        self,
+        face_name: str,
+        side: int,
+        metadata: FaceMetadata | None,
+        aligned: AlignedFace | None,
+        crop: CropSettings,
+        swapped: NDArray[np.float32],
+        alpha: NDArray[np.float32],
+    ) -> None:
+        """Paste one face into its frame.
+
+        :param side: of the face image, pixels.
+        :param swapped: (s, s, 3), RGB, 0 to 1, the swapped crop; ``alpha`` (s, s) says how much of it is used.
+        :raises OSError: the frame before it cannot be written.
+        """
+        if metadata is None or aligned is None:
+            self._skipped.append(Skipped(face_name, "it carries no metadata, so its place in a frame is not known"))
+            return
+        if metadata.source.source_filename != self._name:
+            self._turn_to(metadata.source.source_filename)
+        frame = self._open
+        if frame is None:
+            return
+        height, width = frame.picture.shape[:2]
+        size = metadata.source.source_frame_dims
+        if size is not None and size != (height, width):
+            cut_from, found = f"{size[1]} x {size[0]}", f"{width} x {height}"
+            reason = f"it was cut from a frame of {cut_from}, and {shown_name(frame.source.name)} is {found}"
+            self._skipped.append(Skipped(face_name, reason))
+            return
+        to_face = aligned.crop_matrix(side, metadata.centering)
+        to_frame = np.asarray(cv2.invertAffineTransform(to_face), np.float64)
+        matrix = chain(crop_to_face(side, metadata.centering, aligned, crop, alpha.shape[0]), to_frame)
+        if paste(frame.picture, swapped, alpha, matrix):
+            frame.faces += 1
+        else:
+            self._skipped.append(Skipped(face_name, f"it lies outside of {shown_name(frame.source.name)}"))
+
+    def close(self) -> int:
+        """Write the last frame; returns how many were written.
+
+        :raises OSError: it cannot be written.
+        """
+        self._finish()
+        self._name = None
+        count = len(self._by_name)
+        if without := count - len(self._seen):
+            self._notes.append(
+                f"{without} of {count} frames in {shown_name(self._folder)} have no face here and were not copied."
+            )
+        if self._sixteen_bits:
+            self._notes.append(f"{self._sixteen_bits} frames of 16 bits were written with 8.")
+        return self._written
+
+    def _turn_to(self, name: str) -> None:
+        self._name = name
+        path = self._find(name)
+        if isinstance(path, Skipped):
+            self._finish()
+            self._skipped.append(path)
+        elif path != self._path:
+            # Otherwise two names mean this one frame: an older version called the frames of a video differently.
+            self._finish()
+            self._start(path)
+
+    def _start(self, path: Path) -> None:
+        self._path = path
+        self._seen.add(path.name)
+        try:
+            picture, alpha, is_deep = read_frame(path)
+        except (PictureError, PngError) as error:
+            self._skipped.append(Skipped(path.name, str(error)))
+        except OSError as error:
+            self._skipped.append(Skipped(path.name, f"it cannot be read ({error.strerror or error})"))
+        else:
+            self._sixteen_bits += is_deep
+            self._open = _OpenFrame(path, picture, alpha)
+
+    def _find(self, name: str) -> Path | Skipped:
+        # Names come from files and are looked up, never joined to a folder.
+        if name in self._by_name:
+            return self._by_name[name]
+        # Frames of a video are named after it, and are pictures when they lie in a folder.
+        found = self._by_stem.get(os.path.splitext(name)[0], [])
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(shown_name(path.name) for path in found[:3])
+            return Skipped(name, f"several frames could be meant: {names}")
+        return Skipped(name, f"there is no such frame in {shown_name(self._folder)}")
+
+    def _finish(self) -> None:
+        frame, self._open, self._path = self._open, None, None
+        if frame is None or not frame.faces:
+            return
+        target = self._out / self._output_name(frame.source)
+        if (reason := may_write(target)) is not None:
+            self._skipped.append(Skipped(frame.source.name, reason))
+            return
+        self._files.make_folder(self._out)
+        self._files.replace(target, _encode(target, frame, self._text))
+        self._written += 1
+
+    def _output_name(self, source: Path) -> str:
+        stem, suffix = source.stem, source.suffix
+        kept = suffix if suffix.lower() in _JPEG_SUFFIXES or suffix.lower() == ".png" else ".png"
+        name = f"{stem}{kept}"
+        while name.casefold() in self._taken:
+            stem = f"{stem}{suffix or '_'}"
+            name = f"{stem}{kept}"
+        self._taken.add(name.casefold())
+        return name
+
+
+def read_frame(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None, bool]:
+    """A frame as (H, W, 3) RGB uint8, its alpha (H, W) or None, and whether it had 16 bits.
+
+    :raises PictureError, PngError: it is no picture, or damaged.
+    :raises OSError: it cannot be read.
+    """
+    with open_regular(path) as file:
+        data = file.read()
+    picture = np.asarray(cv2.cvtColor(decode_bgr(data), cv2.COLOR_BGR2RGB), np.uint8)
+    if data[:8] != SIGNATURE:
+        return picture, None, False
+    header = parse_header(data[16:29])
+    is_deep = header.bit_depth == 16
+    if header.colour_type not in _ALPHA_TYPES:
+        return picture, None, is_deep
+    whole = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    if whole is None or whole.ndim != 3 or whole.shape[2] != 4:
+        return picture, None, is_deep
+    alpha = whole[..., 3]
+    return picture, np.asarray(alpha // 257 if is_deep else alpha, np.uint8), is_deep
+
+
+def _encode(target: Path, frame: _OpenFrame, text: str) -> bytes:
+    bgr = cv2.cvtColor(frame.picture, cv2.COLOR_RGB2BGR)
+    if target.suffix.lower() in _JPEG_SUFFIXES:
+        encoded, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+        if encoded:
+            return mark_jpeg(data.tobytes(), SourceType.COMPOSITE, text)
+    else:
+        if frame.alpha is not None:
+            bgr = np.dstack([bgr, frame.alpha])
+        encoded, data = cv2.imencode(".png", bgr, [cv2.IMWRITE_PNG_COMPRESSION, 3])
+        if encoded:
+            return insert_before_pixels(data.tobytes(), png_chunks(SourceType.COMPOSITE, text))
+    raise OSError(f"{target.name} could not be encoded")
+
+
+def _index(folder: Path) -> tuple[dict[str, Path], dict[str, list[Path]]]:
+    by_name: dict[str, Path] = {}
+    by_stem: dict[str, list[Path]] = defaultdict(list)
+    try:
+        with os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                stem, suffix = os.path.splitext(entry.name)
+                if suffix.lower() in _PICTURE_SUFFIXES and not entry.name.startswith("."):
+                    by_name[entry.name] = folder / entry.name
+                    by_stem[stem].append(folder / entry.name)
+    except OSError as error:
+        raise BadInputError(
+            f"The folder of frames {shown_name(folder)} cannot be read: {error.strerror or error}.",
+            advice="Give the folder that holds the pictures the faces were extracted from.",
+            folder=os.fspath(folder),
+        ) from error
+    return by_name, dict(by_stem)
