@@ -17,10 +17,9 @@ def shown_name(path: str | os.PathLike[str]) -> str:
     """
     text = os.fspath(path)
     characters = [_escaped(character) for character in text]
-    if text[-1:].isspace():
-        characters[-1] = f"\\x{ord(text[-1]):02x}"
-    if text[:1].isspace():
-        characters[0] = f"\\x{ord(text[0]):02x}"
+    for end in (0, -1):
+        if text and text[end].isspace() and characters[end] == text[end]:
+            characters[end] = f"\\x{ord(text[end]):02x}" if ord(text[end]) < 0x100 else f"\\u{ord(text[end]):04x}"
     if all(new == old or old == "\\" for new, old in zip(characters, text, strict=True)):
         return text
     return "".join(characters)

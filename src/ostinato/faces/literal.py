@@ -18,7 +18,7 @@ MAX_TEXT_LENGTH = 16 * 1024 * 1024
 MAX_DEPTH = 24
 """Nested containers. The format itself needs five."""
 
-MAX_TOKENS = 500_000
+MAX_TOKENS = 100_000
 """Values and punctuation marks; a flat list of numbers counts as one."""
 
 # Digits are bounded, so that no integer takes more than linear time to read. This is JSON's grammar for numbers, which
@@ -235,7 +235,8 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _unexpected(text: str, position: int) -> LiteralError:
-    rest = text[position : position + 20].strip()
+    rest = text[position : position + 1000].lstrip()
     if not rest:
         return LiteralError(f"it ends too early, at character {position}")
-    return LiteralError(f"something that is no plain value at character {position}: {rest!r}")
+    position += min(len(text) - position, 1000) - len(rest)
+    return LiteralError(f"something that is no plain value at character {position}: {rest[:20]!r}")

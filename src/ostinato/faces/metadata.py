@@ -164,8 +164,8 @@ def parse_metadata(text: str) -> FaceMetadata:
         w=alignments.take("w", _int),
         h=alignments.take("h", _int),
         landmarks=landmarks,
-        masks={_str(name): _parse_mask(name, mask) for name, mask in masks.items()},
-        identity={_str(name): _vector(values) for name, values in identity.items()},
+        masks={_name(name): _parse_mask(name, mask) for name, mask in masks.items()},
+        identity={_name(name): _vector(values) for name, values in identity.items()},
         source=FaceSource(
             source_filename=source.take("source_filename", _str),
             original_filename=source.take("original_filename", _str),
@@ -246,6 +246,12 @@ def _int(value: Any) -> int:
         value = int(value)
     if type(value) is not int or abs(value) >= 2**31:
         raise ValueError(f"should be a whole number of at most 31 bits and is {_short(value)}")
+    return value
+
+
+def _name(value: Any) -> str:
+    if type(value) is not str:
+        raise MetadataError(f"the name of a mask or embedding should be text and is {_short(value)}")
     return value
 
 

@@ -92,6 +92,8 @@ def _jpeg_size(file: BinaryIO) -> PictureSize:
 
 def _webp_size(start: bytes) -> PictureSize:
     kind = start[12:16]
+    if len(start) < 30:
+        raise PictureError("its header is cut off")
     if kind == b"VP8X":
         width = int.from_bytes(start[24:27], "little") + 1
         height = int.from_bytes(start[27:30], "little") + 1
