@@ -8,7 +8,10 @@ from ostinato.swap.memory import memory_advice
 
 
 def test_the_cpu_allocators_own_error_becomes_advice():
-    with pytest.raises(OutOfMemoryError, match=r"-b 8 instead of -b 16") as caught, memory_advice("original", 16, False):
+    with (
+        pytest.raises(OutOfMemoryError, match=r"-b 8 instead of -b 16") as caught,
+        memory_advice("original", 16, False),
+    ):
         torch.empty(1 << 60, dtype=torch.uint8)
     assert "lowmem" in str(caught.value)
     assert isinstance(caught.value.__cause__, RuntimeError)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import torch
@@ -20,7 +20,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def memory_advice(model: str, batch_size: int, mixed_precision: bool) -> Iterator[None]:
+def memory_advice(model: str, batch_size: int, mixed_precision: bool) -> Generator[None]:
     """Translate running out of memory inside the block into :class:`~ostinato.errors.OutOfMemoryError` with advice."""
     try:
         yield
@@ -37,7 +37,9 @@ def memory_advice(model: str, batch_size: int, mixed_precision: bool) -> Iterato
         listed = "\n".join(f"  {number}. {remedy}" for number, remedy in enumerate(remedies, start=1))
         raise OutOfMemoryError(
             f"There is not enough memory for a training step of {model} with {batch_size} faces of each side.",
-            advice=f"Cheapest first:\n{listed}\nThe run folder is whole; the same command with the change continues it.",
+            advice=(
+                f"Cheapest first:\n{listed}\nThe run folder is whole; the same command with the change continues it."
+            ),
             model=model,
             batch_size=batch_size,
         ) from error

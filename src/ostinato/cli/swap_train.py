@@ -1,0 +1,148 @@
+"""What ``ostinato swap train`` shows and how it ends; the training itself is :mod:`ostinato.swap.training`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ostinato.cli.keys import ConsoleKeys
+from ostinato.config import SwapOptions, read_options, render_yaml
+from ostinato.errors import UsageError
+from ostinato.extensions import Progress, StopSignals
+from ostinato.runs.writer import SaveResult
+from ostinato.swap.request import TrainingRequest
+from ostinato.swap.run_options import asked_options, new_run_options
+from ostinato.swap.training import SwapTraining, build_swap_model, open_training
+from ostinato.swap.watching import LATEST, saves_and_previews
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
+
+
+def print_options(config: Path | None, overrides: list[str]) -> None:
+    """Print all options with their values, commented, as a YAML file that ``--config`` takes."""
+    options = read_options(SwapOptions, config, overrides).options
+    Console(highlight=False, soft_wrap=True, markup=False).print(render_yaml(options), end="")
+
+
+def print_summary(request: TrainingRequest) -> None:
+    """Print the layers of the model that a new run would have. Touches no folder."""
+    console = Console(highlight=False, markup=False)
+    options = new_run_options(asked_options(request, console.print))
+    model = build_swap_model(options, tuple(request.folders) or ("a", "b"))
+    table = Table(title=f"{model.name}: {model.input_size} pixels in, {', '.join(map(str, model.output_sizes))} out")
+    for heading in ("part", "layer", "weights"):
+        table.add_column(heading)
+    table.add_column("parameters", justify="right")
+    total = 0
+    for part_name, part in model.named_children():
+        for layer_name, layer in part.named_children():
+            shapes = [tuple(parameter.shape) for parameter in layer.parameters()]
+            count = sum(parameter.numel() for parameter in layer.parameters())
+            if count:
+                table.add_row(part_name, layer_name, " ".join("x".join(map(str, s)) for s in shapes), f"{count:,}")
+        part_count = sum(parameter.numel() for parameter in part.parameters())
+        table.add_row(part_name, "all", "", f"{part_count:,}", style="bold", end_section=True)
+        total += part_count
+    console.print(table)
+    console.print(f"{total:,} parameters: {total * 4 / 2**20:,.0f} MiB of weights, four times that while training.")
+
+
+def train(request: TrainingRequest, *, log_level: str = "info", log_file: Path | None = None) -> int:
+    """Train, showing how it goes. Returns the exit status: 0, or 128 and the number of the signal that ended it."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    with _logging(log_level, log_file) as say_to_file:
+        shown: list[Callable[[str], None]] = [console.print, say_to_file]
+
+        def tell(line: str) -> None:
+            for show in shown:
+                show(line)
+
+        def on_save(result: SaveResult) -> None:
+            if result.commit is not None:
+                manifest = result.commit.manifest
+                why = [reason for reason in manifest.reasons if reason != "latest"]
+                average = "" if manifest.average_loss is None else f", average loss {manifest.average_loss:.5f}"
+                tell(f"saved iteration {manifest.iteration:,}{average}" + (f" ({', '.join(why)})" if why else ""))
+
+        with open_training(request, tell=tell, on_save=on_save) as training:
+            if training is None:
+                return 0
+            return _run(training, console, tell)
+
+
+def _run(training: SwapTraining, console: Console, tell: Callable[[str], None]) -> int:
+    trainer = training.trainer
+    trainer.extend(Progress(tell, console=console), ranks=0)
+    keys = ConsoleKeys(
+        {
+            "\n": lambda: trainer.request_stop("key"),
+            "s": saves_and_previews(training.snapshot, training.preview),
+            "r": training.preview.request,
+            "m": training.preview.toggle_mask,
+        }
+    )
+    if training.device.type != "cpu":
+        tell(f"training on {training.device}")
+    with StopSignals(trainer.request_stop) as signals, keys:
+        if console.is_terminal:
+            tell("keys: Enter save and quit, S save, R new preview, M mask in the preview; Ctrl-C saves and quits")
+        try:
+            trainer.run()
+        except KeyboardInterrupt:
+            tell(f"left at once; {_saved(training)}")
+            return 128 + signal.SIGINT
+    iteration = training.updater.state.iteration
+    ending = "finished" if trainer.status == "finished" else "stopped"
+    tell(f"{ending} at iteration {iteration:,}; {_saved(training)}")
+    preview = training.preview.folder / LATEST
+    if preview.exists():
+        tell(f"preview: {preview}")
+    return 0 if signals.received is None else 128 + signals.received
+
+
+def _saved(training: SwapTraining) -> str:
+    last = training.snapshot.last_saved
+    if last is None:
+        return "nothing has been saved yet"
+    return f"iteration {last:,} is saved, and the same command continues from there"
+
+
+@contextlib.contextmanager
+def _logging(level: str, path: Path | None) -> Generator[Callable[[str], None]]:
+    """Set how much the rooms log, and copy what is shown to a file; gives the function that writes a line to it."""
+    if level.lower() not in _LEVELS:
+        raise UsageError(f"-L/--loglevel is {level!r}.", advice=f"Choose one of: {', '.join(_LEVELS)}.", value=level)
+    logger = logging.getLogger("ostinato")
+    before = logger.level
+    if before != logging.DEBUG:  # --debug shows everything, whatever -L says
+        logger.setLevel(_LEVELS[level.lower()])
+    # The trainer logs the error that ends it, and so does the command line, in words for people.
+    trainer_logger = logging.getLogger("ostinato.loop.trainer")
+    trainer_logger.disabled = before != logging.DEBUG
+    handler: logging.Handler = logging.NullHandler()
+    if path is not None:
+        try:
+            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            logger.setLevel(before)
+            raise UsageError(
+                f"-F/--logfile {path} cannot be written: {error.strerror or error}.", advice="Give another file."
+            ) from error
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
+    # Of its own, so that the console's handler does not show twice what is printed anyway.
+    lines = logging.Logger("lines")
+    lines.addHandler(handler)
+    try:
+        yield lambda line: lines.info("%s", line)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        trainer_logger.disabled = False
+        handler.close()

@@ -1,0 +1,31 @@
+"""Where a swap model computes."""
+
+from __future__ import annotations
+
+import torch
+
+from ostinato.errors import UsageError
+
+
+def choose_device(asked: str | None) -> torch.device:
+    """The device asked for, or the best one this machine has.
+
+    :raises UsageError: there is no such device here.
+    """
+    if asked is None:
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        if torch.backends.mps.is_available():
+            return torch.device("mps")
+        return torch.device("cpu")
+    try:
+        device = torch.device(asked)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        here = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        raise UsageError(
+            f"--device {asked} cannot be used: {str(error).splitlines()[0]}.",
+            advice=f"Here are: {', '.join(here)}.",
+            device=asked,
+        ) from error
+    return device

@@ -1,0 +1,64 @@
+"""What a user asks of a swap training: the command line's words, with no file opened yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """Everything :func:`ostinato.swap.training.open_training` needs to start or continue a run.
+
+    Options of the run (what the model is, how it learns) come from ``config`` and ``overrides``; the fields here say
+    where things are and how
+    long this session goes on.
+    """
+
+    folders: Mapping[str, Path]
+    """A folder of extracted faces for each side, by the side's name; one or more."""
+    run_folder: Path
+    """Where the run lives. A run that is there already is continued."""
+    model: str | None = None
+    """The kind of model; None continues what is there, and starts ``original`` where there is nothing."""
+    batch_size: int = 16
+    """Faces of each side in an iteration."""
+    iterations: int = 1_000_000
+    """Total iterations of the run, all sessions together."""
+    save_interval: int = 250
+    """Iterations between saves."""
+    snapshot_interval: int = 25_000
+    """Iterations between generations that are kept as snapshots; 0 keeps none."""
+    max_snapshots: int = 5
+    """Snapshots kept at most; -1 keeps all."""
+    config: Path | None = None
+    """A YAML file of options, or a Faceswap ini."""
+    overrides: tuple[str, ...] = ()
+    """Single options, ``path=value``; they win over the file."""
+    warm_up: int = 0
+    """Iterations over which the learning rate rises to its full value at the beginning of the run."""
+    freeze_encoder: bool = False
+    """Train the decoders only."""
+    load_weights: Path | None = None
+    """A run folder whose encoder a *new* run starts from."""
+    augment_color: bool = True
+    flip: bool = True
+    warp: bool = True
+    warp_to_landmarks: bool = False
+    timelapse: Mapping[str, Path] = field(default_factory=dict)
+    """A folder of faces for each side, drawn again at every save; empty for none."""
+    timelapse_output: Path | None = None
+    """Where those pictures go; None: ``previews/timelapse`` in the run folder."""
+    keep_previews: bool = False
+    """Keep the preview of every save, not only the latest."""
+    logs: bool = True
+    """Write TensorBoard events."""
+    skip_bad_faces: bool = False
+    """Leave unusable pictures out instead of stopping."""
+    device: str | None = None
+    """A torch device; None takes the GPU where there is one."""
+    cache: Path | None = None
+    """Where prepared faces are kept; None: a folder of the user's cache."""
+    cache_gib: float = 20.0
+    """How much of the disk they may take, in GiB; 0 keeps none."""

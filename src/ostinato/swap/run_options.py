@@ -1,0 +1,89 @@
+"""With which options a swap run goes on: those asked for, those stored, and what the two make together."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+
+from ostinato.config import (
+    Change,
+    ReadOptions,
+    SwapOptions,
+    check_together,
+    read_options,
+    resume,
+)
+from ostinato.errors import ModelMismatchError
+from ostinato.runs.content import LoadedGeneration
+from ostinato.swap.face_folders import Tell
+from ostinato.swap.request import TrainingRequest
+
+_logger = logging.getLogger(__name__)
+
+
+def asked_options(request: TrainingRequest, tell: Tell) -> ReadOptions[SwapOptions]:
+    """The options that the file and the command line ask for.
+
+    :raises ConfigError: with every mistake.
+    """
+    overrides = list(request.overrides)
+    if request.model is not None:
+        overrides.append(f"model.name={request.model.strip().lower().replace('-', '_')}")
+    read = read_options(SwapOptions, request.config, overrides)
+    for remark in read.remarks:
+        if remark.level == "warning":
+            tell(str(remark))
+        else:
+            _logger.info("%s", remark)
+    return read
+
+
+def new_run_options(read: ReadOptions[SwapOptions]) -> SwapOptions:
+    """The options of a new run; a seed is drawn where none was given.
+
+    :raises ConfigError: options make no sense together.
+    """
+    check_together(read.options)
+    if read.options.seed is not None:
+        return read.options
+    # 53 bits: the number survives every JSON reader, and a person can copy it.
+    return read.options.model_copy(update={"seed": secrets.randbits(53)})
+
+
+def resumed_options(
+    read: ReadOptions[SwapOptions], loaded: LoadedGeneration, request: TrainingRequest, session: int, tell: Tell
+) -> SwapOptions:
+    """The options a stored run goes on with; the differences are told.
+
+    :raises ModelMismatchError: another model was asked for by name.
+    :raises ConfigError: the effective options make no sense together.
+    """
+    result = resume(loaded.options, read.options, read.explicitly_set)
+    stored, asked = result.effective.model.name, read.options.model.name
+    if "model.name" in read.explicitly_set and asked != stored:
+        raise ModelMismatchError(
+            f"The run in {request.run_folder} is a model of the kind {stored}, and {asked} was asked for.",
+            advice=(
+                f"Continue it with -t {stored} (or without -t), or give a new folder with -m to start a model of "
+                f"the kind {asked}."
+            ),
+            found=stored,
+            asked=asked,
+        )
+    tell(
+        result.describe(
+            request.run_folder.name or str(request.run_folder),
+            loaded.iteration,
+            session,
+            _other_changes(loaded, request),
+        )
+    )
+    return result.effective
+
+
+def _other_changes(loaded: LoadedGeneration, request: TrainingRequest) -> Sequence[Change]:
+    before = loaded.sessions[-1].batch_size if loaded.sessions else request.batch_size
+    if before == request.batch_size:
+        return ()
+    return (Change("batch_size", "applied", before, request.batch_size, request.batch_size, "of this session"),)

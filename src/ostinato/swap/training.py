@@ -1,0 +1,341 @@
+"""Putting a swap training together: from what the user asks to a trainer that is ready to run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ostinato.config import SwapOptions, loss_definition, option_records, render_yaml, to_record, value_at
+from ostinato.errors import BadInputError, ModelMismatchError
+from ostinato.extensions import MetricsWriter, NanGuard, TensorBoardWriter
+from ostinato.extensions.save import Snapshot
+from ostinato.faces.file_names import shown_name
+from ostinato.faces.loader import SwapLoader
+from ostinato.faces.sample import CropSettings
+from ostinato.faces.scan import scan_folder
+from ostinato.loop import Trainer
+from ostinato.optim import build_optimizer
+from ostinato.runs.content import LoadedGeneration
+from ostinato.runs.folder import RunFolder
+from ostinato.runs.retention import RetentionPolicy
+from ostinato.runs.sessions import next_number
+from ostinato.runs.store import RunStore
+from ostinato.runs.writer import SaveResult
+from ostinato.swap.devices import choose_device
+from ostinato.swap.face_folders import (
+    FaceFolders,
+    FolderMemory,
+    Tell,
+    check_folders,
+    crop_settings,
+    scan_folders,
+    with_centering,
+)
+from ostinato.swap.losses import SwapLoss
+from ostinato.swap.models import SwapModel, build_model
+from ostinato.swap.request import TrainingRequest
+from ostinato.swap.run_options import asked_options, new_run_options, resumed_options
+from ostinato.swap.updater import SwapUpdater
+from ostinato.swap.watching import PREVIEW_FOLDER, Preview
+
+RECIPE = "swap"
+
+BEST_NEEDS = 25
+"""Iterations that an average loss must cover before it can make a state the best one; fewer where saves are closer."""
+
+
+@dataclass
+class SwapTraining:
+    """A training that is ready to run; :attr:`trainer` takes further extensions until then."""
+
+    options: SwapOptions
+    """In effect, fixed ones as the run was made with."""
+    crop: CropSettings
+    model: SwapModel
+    loader: SwapLoader
+    updater: SwapUpdater
+    trainer: Trainer
+    snapshot: Snapshot
+    preview: Preview
+    run: RunFolder
+    session: int
+    start_iteration: int
+    device: torch.device
+
+
+@contextlib.contextmanager
+def open_training(
+    request: TrainingRequest, *, tell: Tell, on_save: Callable[[SaveResult], None] | None = None
+) -> Generator[SwapTraining | None]:
+    """Check everything that was asked for, and build the training in its run folder.
+
+    Nothing is written before all checks that need no run folder have passed. The run folder stays locked inside the
+    block.
+
+    :param tell: given each sentence that the user should read.
+    :param on_save: called in the trainer's thread with the result of every save.
+    :returns: the training; None when the run has reached its iterations already.
+    :raises OstinatoError: of the kind that fits what is wrong.
+    """
+    device = choose_device(request.device)
+    read = asked_options(request, tell)
+    run = RunFolder(request.run_folder, policy=RetentionPolicy(snapshots=request.max_snapshots))
+    if not run.names():
+        new_run_options(read)  # only checked here; nothing should be made on the disk for options that make no sense
+    _refuse_foreign_folder(run)
+    folders = scan_folders(request.folders, skip_bad=request.skip_bad_faces, tell=tell)
+    timelapse = {side: scan_folder(folder) for side, folder in request.timelapse.items()}
+    run.open(recipe=RECIPE)
+    with contextlib.closing(run), contextlib.ExitStack() as stack:
+        _refuse_other_recipe(run)
+        loaded = run.load_newest()
+        start = loaded.iteration if loaded else 0
+        if loaded is not None and start >= request.iterations:
+            tell(_finished(request, start))
+            yield None
+            return
+        if loaded is None and request.iterations == 0:
+            tell("-i 0 asks for no iterations, so nothing was trained and nothing was saved.")
+            yield None
+            return
+        if loaded is None:
+            options = new_run_options(read)
+        else:
+            folders = FaceFolders({side: folders.scans[side] for side in _sides_of_run(loaded, request)})
+            options = resumed_options(read, loaded, request, next_number(run.sessions), tell)
+        options = with_centering(folders, options, is_new=loaded is None, tell=tell)
+        assert options.seed is not None
+        if loaded is None:
+            tell(
+                f"new run {shown_name(request.run_folder)}: model {options.model.name}, sides "
+                f"{', '.join(request.folders)}, seed {options.seed}"
+            )
+        training = _build(request, options, folders, run, loaded, device, tell, on_save, stack)
+        if timelapse:
+            output = request.timelapse_output or run.path / PREVIEW_FOLDER / "timelapse"
+            training.trainer.extend(
+                training.preview.timelapse(timelapse, output), trigger=(request.save_interval, "iteration")
+            )
+        yield training
+
+
+def build_swap_model(options: SwapOptions, sides: tuple[str, ...]) -> SwapModel:
+    """The model that options describe, with its first weights."""
+    assert options.seed is not None
+    return build_model(
+        options.model.name,
+        sides=sides,
+        model=options.model,
+        initialization=options.initialization,
+        network=options.network,
+        learn_mask=options.mask.learn_mask,
+        seed=options.seed,
+    )
+
+
+def _build(
+    request: TrainingRequest,
+    options: SwapOptions,
+    folders: FaceFolders,
+    run: RunFolder,
+    loaded: LoadedGeneration | None,
+    device: torch.device,
+    tell: Tell,
+    on_save: Callable[[SaveResult], None] | None,
+    stack: contextlib.ExitStack,
+) -> SwapTraining:
+    assert options.seed is not None
+    model = build_swap_model(options, tuple(folders.scans))
+    if request.load_weights is not None:
+        if loaded is None:
+            _take_encoder(model, request.load_weights, tell)
+        else:
+            tell("-l/--load-weights is for new runs and has no effect on this one.")
+    if request.freeze_encoder:
+        model.encoder.requires_grad_(False)
+    model.to(device)
+    crop = crop_settings(options, max(model.input_size, *model.output_sizes))
+    check_folders(
+        folders,
+        crop,
+        batch_size=request.batch_size,
+        warp_to_landmarks=request.warp and request.warp_to_landmarks,
+        tell=tell,
+    )
+    loss = SwapLoss(options.loss, options.mask.learn_mask, model.output_sizes).to(device)
+    optimizer = build_optimizer(model.named_parameters(), options.optimizer)
+    loader = SwapLoader(
+        {side: scan.paths for side, scan in folders.scans.items()},
+        crop=crop,
+        input_size=model.input_size,
+        output_sizes=model.output_sizes,
+        batch_size=request.batch_size,
+        seed=options.seed,
+        augmentation=options.augmentation,
+        loader=options.loader,
+        flip=request.flip,
+        color=request.augment_color,
+        warp=request.warp,
+        warp_to_landmarks=request.warp_to_landmarks,
+        cache_dir=_cache_folder(request),
+        cache_bytes=int(request.cache_gib * 2**30),
+    )
+    loader.open()
+    stack.callback(loader.close)
+    updater = SwapUpdater(
+        model, loss, optimizer, loader, options=options.optimizer, network=options.network, warm_up=request.warm_up
+    )
+    start = loaded.iteration if loaded else 0
+    session = run.begin_session(
+        start_iteration=start,
+        batch_size=request.batch_size,
+        options={r.path: value_at(options, r.path) for r in option_records(options) if not r.fixed},
+        config=to_record(options),
+    )
+    run.write_config(render_yaml(options))
+    save_every = (request.save_interval, "iteration")
+    snapshot = Snapshot(
+        max_size=request.max_snapshots,
+        every=save_every,
+        snapshot_every=(request.snapshot_interval, "iteration") if request.snapshot_interval else None,
+        monitor="loss/total",
+        save_optimizer=options.optimizer.save_optimizer,
+        loss_definition=loss_definition(options),
+        minimum_iterations=min(BEST_NEEDS, request.save_interval),
+        store=RunStore(run, loaded),
+        on_result=on_save,
+    )
+    preview = Preview(
+        model,
+        folders.scans,
+        crop,
+        options.augmentation,
+        run.path / PREVIEW_FOLDER,
+        every=save_every,
+        seed=options.seed,
+        keep=request.keep_previews,
+        batch_size=request.batch_size,
+    )
+    logs = run.path / "logs" / f"session_{session.number:04d}"
+    trainer = Trainer(updater, (request.iterations, "iteration"), out=run.path)
+    trainer.extend(FolderMemory(folders, tell))
+    trainer.extend(
+        NanGuard(
+            check_trigger=(1 if device.type == "cpu" else 20, "iteration"),
+            protect=options.network.nan_protection,
+            good_generation=lambda: _good_generation(run),
+        )
+    )
+    trainer.extend(MetricsWriter(logs))
+    if request.logs:
+        trainer.extend(TensorBoardWriter(logs))
+    trainer.extend(preview)
+    trainer.extend(snapshot)
+    return SwapTraining(
+        options, crop, model, loader, updater, trainer, snapshot, preview, run, session.number, start, device
+    )
+
+
+def _cache_folder(request: TrainingRequest) -> Path | None:
+    if request.cache_gib == 0:
+        return None
+    return request.cache if request.cache is not None else default_cache_folder()
+
+
+def default_cache_folder() -> Path:
+    """Where prepared faces are kept unless the user says otherwise: ``$XDG_CACHE_HOME/ostinato/faces``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "ostinato" / "faces"
+
+
+def _take_encoder(model: SwapModel, source: Path, tell: Tell) -> None:
+    loaded = RunFolder(source).load_newest()
+    if loaded is None:
+        raise BadInputError(
+            f"-l/--load-weights: {shown_name(source)} holds no saved run.",
+            advice="Give the run folder of a model of the same kind.",
+            folder=str(source),
+        )
+    wanted = model.encoder.state_dict()
+    found = {name: loaded.model[f"encoder.{name}"] for name in wanted if f"encoder.{name}" in loaded.model}
+    wrong = [name for name, tensor in found.items() if tensor.shape != wanted[name].shape]
+    if wrong or len(found) != len(wanted):
+        raise ModelMismatchError(
+            f"-l/--load-weights: the encoder in {shown_name(source)} is of another kind than that of {model.name}.",
+            advice="Give a run of the same model with the same options, or start without -l.",
+            found=str(source),
+            asked=model.name,
+        )
+    model.encoder.load_state_dict(found)
+    tell(f"the encoder starts with the weights of {shown_name(source)} at iteration {loaded.iteration:,}")
+
+
+def _good_generation(run: RunFolder) -> str:
+    regular = [name for name in run.names() if not name.error]
+    if not regular:
+        return "Nothing has been saved yet."
+    return f"The newest good state is generation {regular[-1]}."
+
+
+def _finished(request: TrainingRequest, iteration: int) -> str:
+    if iteration == request.iterations:
+        return f"The run is finished: it has its {iteration:,} iterations. A larger -i goes on with it."
+    return (
+        f"The run has {iteration:,} iterations already, more than the {request.iterations:,} asked for. "
+        "A larger -i goes on with it."
+    )
+
+
+def _refuse_foreign_folder(run: RunFolder) -> None:
+    """A folder that holds other things is no place for a run, above all another program's model."""
+    path = run.path
+    if not path.is_dir() or (path / "run.json").exists() or run.generations_path.exists():
+        return
+    entries = [entry for entry in path.iterdir() if entry.name != "lock"]
+    models = [entry.name for entry in entries if entry.suffix in (".keras", ".h5")]
+    if models:
+        raise BadInputError(
+            f"{shown_name(path)} holds a model of another program ({models[0]}), which this version cannot continue.",
+            advice="Give another folder with -m to start a new run.",
+            folder=str(path),
+        )
+    if entries:
+        raise BadInputError(
+            f"{shown_name(path)} is no run folder and holds other files ({shown_name(entries[0].name)}).",
+            advice="Give a new or an empty folder with -m.",
+            folder=str(path),
+        )
+
+
+def _refuse_other_recipe(run: RunFolder) -> None:
+    recipe = run.identity.recipe
+    if recipe not in ("", RECIPE):
+        raise ModelMismatchError(
+            f"The run in {shown_name(run.path)} was made by the recipe {recipe}, not {RECIPE}.",
+            advice="Give another folder with -m.",
+            found=recipe,
+            asked=RECIPE,
+        )
+
+
+def stored_sides(loaded: LoadedGeneration) -> tuple[str, ...]:
+    """The sides a saved run was trained with, in the model's order."""
+    state: Mapping = loaded.state  # type: ignore[assignment]
+    return tuple(state["trainer"]["extensions"][FolderMemory.name]["sketches"])
+
+
+def _sides_of_run(loaded: LoadedGeneration, request: TrainingRequest) -> tuple[str, ...]:
+    stored, given = stored_sides(loaded), tuple(request.folders)
+    if set(stored) != set(given):
+        raise BadInputError(
+            f"The run has the sides {', '.join(stored)}, and folders were given for {', '.join(given)}.",
+            advice="Give a folder for each side of the run, or start a new run with another -m.",
+            stored=stored,
+            given=given,
+        )
+    return stored

@@ -1,0 +1,231 @@
+"""What one update of a swap model does."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ostinato.config import NetworkOptions, OptimizerOptions
+from ostinato.errors import StateError
+from ostinato.faces.loader import SwapBatch
+from ostinato.loop import UpdaterState, capture_random_state, report, restore_random_state
+from ostinato.optim import (
+    GradientClipper,
+    apply_updatable,
+    load_optimizer_state_by_name,
+    optimizer_state_by_name,
+    set_learning_rate,
+    warm_up_factor,
+)
+from ostinato.swap.losses import SwapLoss
+from ostinato.swap.memory import memory_advice
+from ostinato.swap.models import SwapModel
+from ostinato.swap.step import StepLosses, training_step
+
+_logger = logging.getLogger(__name__)
+
+
+class BatchSource(Protocol):
+    """Where batches come from; :class:`ostinato.faces.loader.SwapLoader` is one."""
+
+    @property
+    def epoch_length(self) -> int:
+        """Faces of each side in one pass."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """Faces of each side consumed so far."""
+        ...
+
+    def next_batch(self) -> SwapBatch:
+        """The batch at the position, which then moves on."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to a saved position."""
+        ...
+
+
+class SwapUpdater:
+    """Reads a batch of every side, adds up their losses, and steps one optimizer.
+
+    Reports ``loss/total``, and for every side ``loss/<side>``, ``loss/<side>/<function>`` (weighted; with several
+    outputs ``loss/<side>/<size>/<function>``) and, with a learned mask,
+    ``loss/<side>/mask``: detached numbers that stay on the device until somebody reads them.
+
+    With gradient accumulation an iteration is one batch, and the optimizer steps once in every k of them; the
+    gradients collected in between are
+    part of the state, so that a save at any iteration continues exactly.
+
+    Memory of an update: the parameters four times (weights, gradients, two moments of Adam) and the activations of S x
+    B faces.
+
+    :param model: on its device. Parameters that need no gradient are frozen.
+    :param loss: on the same device.
+    :param optimizer: over the model's trained parameters.
+    :param loader: open before the first update.
+    :param options: learning rate, clipping, accumulation.
+    :param network: ``mixed_precision``: float16 with a loss scaler on CUDA, bfloat16 elsewhere.
+    :param warm_up: iterations over which the learning rate rises to its full value.
+    """
+
+    def __init__(
+        self,
+        model: SwapModel,
+        loss: SwapLoss,
+        optimizer: torch.optim.Optimizer,
+        loader: BatchSource,
+        *,
+        options: OptimizerOptions,
+        network: NetworkOptions,
+        warm_up: int = 0,
+    ) -> None:
+        self.model = model
+        self.loss = loss
+        self.optimizer = optimizer
+        self.loader = loader
+        self.models = {"main": model}
+        self.optimizers = {"main": optimizer}
+        self.state = UpdaterState()
+        self.last_files: list[list[Path]] = []
+        """The files of the last batch, for each side."""
+        self.batch_read_time = 0.0
+        """Seconds that reading the last batch took."""
+        self.batch_time = 0.0
+        """Seconds that the last update took without reading; the device may still be at work."""
+        self.batch_size: int | None = None
+        """Faces in the last batch, all sides together."""
+        self._options = options
+        self._warm_up = warm_up
+        self._device = next(model.parameters()).device
+        self._mixed = network.mixed_precision
+        self._clipper = GradientClipper.from_options(options)
+        self._scaler: torch.amp.GradScaler | None = None
+        self._precision: torch.dtype | None = None
+        if network.mixed_precision:
+            on_cuda = self._device.type == "cuda"
+            self._precision = torch.float16 if on_cuda else torch.bfloat16
+            self._scaler = torch.amp.GradScaler("cuda") if on_cuda else None
+        self._collected = 0  # batches whose gradients wait for the optimizer's next step
+
+    def update(self) -> None:
+        """One batch of every side: losses, gradients and, every k-th time, a step of the optimizer.
+
+        :raises OutOfMemoryError: with advice, when the device has not enough memory.
+        """
+        if not self.model.training:
+            self.model.train()
+        started = time.perf_counter()
+        batch = self.loader.next_batch()
+        read = time.perf_counter()
+        self.last_files = batch.files
+        sides, count = batch.inputs.shape[:2]
+        with memory_advice(self.model.name, count, self._mixed):
+            losses = training_step(
+                self.model,
+                self.loss,
+                self._on_device(batch.inputs),
+                [self._on_device(target) for target in batch.targets],
+                {name: [self._on_device(mask) for mask in masks] for name, masks in batch.masks.items()},
+                precision=self._precision,
+                scale=self._loss_scale(),
+            )
+            self._collected += 1
+            if self._collected >= self._options.gradient_accumulation:
+                self._step()
+        self.batch_read_time, self.batch_time = read - started, time.perf_counter() - read
+        self.batch_size = sides * count
+        before = (self.loader.position - count) // self.loader.epoch_length
+        self.state.advance(count, pass_complete=batch.epoch > before)
+        self._report(losses)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, model, optimizer, place in the data: what decides the next number; tensors are the live ones."""
+        gradients: dict[str, Tensor] = {}
+        if self._collected:
+            gradients = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+        return {
+            "state": self.state.state_dict(),
+            "models": {"main": self.model.state_dict()},
+            "optimizers": {"main": optimizer_state_by_name(self.optimizer, self.model.named_parameters())},
+            "loader": self.loader.state_dict(),
+            "clipper": self._clipper.state_dict(),
+            "scaler": None if self._scaler is None else self._scaler.state_dict(),
+            "collected": self._collected,
+            "gradients": gradients,
+            "random": capture_random_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state. What the user may change is then as this session's options say.
+
+        :raises StateError: the weights belong to another model.
+        """
+        try:
+            self.model.load_state_dict(state["models"]["main"])
+        except RuntimeError as error:
+            raise StateError(
+                f"The saved weights do not fit the model {self.model.name}.",
+                advice="The run folder may hold parts of two runs; `ostinato runs verify` tells.",
+            ) from error
+        found = load_optimizer_state_by_name(self.optimizer, self.model.named_parameters(), state["optimizers"]["main"])
+        if not found.is_exact:
+            _logger.warning("%s", found.describe())
+        apply_updatable(self.optimizer, self._options)
+        self.state.load_state_dict(state["state"])
+        self.loader.load_state_dict(state["loader"])
+        self._clipper.load_state_dict(state["clipper"])
+        if self._scaler is not None and state["scaler"]:
+            self._scaler.load_state_dict(state["scaler"])
+        self._collected = int(state["collected"])
+        parameters = dict(self.model.named_parameters())
+        for name, gradient in state["gradients"].items():
+            if parameters[name].requires_grad:
+                parameters[name].grad = torch.empty_like(parameters[name]).copy_(torch.as_tensor(gradient))
+        restore_random_state(state["random"])
+
+    def _on_device(self, images: Tensor) -> Tensor:
+        return images.to(self._device, non_blocking=True)
+
+    def _loss_scale(self) -> float | Tensor:
+        share = 1.0 / self._options.gradient_accumulation
+        if self._scaler is None:
+            return share
+        return self._scaler.scale(torch.full((), share, device=self._device))
+
+    def _step(self) -> None:
+        if self._warm_up:
+            rate = self._options.learning_rate * warm_up_factor(self.state.iteration, self._warm_up)
+            set_learning_rate(self.optimizer, rate)
+        if self._scaler is not None and self._clipper.method != "none":
+            self._scaler.unscale_(self.optimizer)
+        self._clipper.clip(self.model.parameters())
+        if self._scaler is None:
+            self.optimizer.step()
+        else:
+            self._scaler.step(self.optimizer)
+            self._scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._collected = 0
+
+    def _report(self, losses: StepLosses) -> None:
+        report("loss/total", losses.total)
+        for name, side in losses.sides.items():
+            report(f"loss/{name}", side.total)
+            for size, weighted in zip(self.model.output_sizes, side.weighted, strict=True):
+                place = f"loss/{name}" if len(side.weighted) == 1 else f"loss/{name}/{size}"
+                for function, value in weighted.items():
+                    report(f"{place}/{function}", value)
+            if side.mask is not None:
+                report(f"loss/{name}/mask", side.mask)
