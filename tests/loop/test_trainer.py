@@ -174,11 +174,41 @@ def test_every_initialized_extension_is_finalized_once_whatever_fails(counting_u
     for number in range(4):
         mine = [name.removeprefix("failed ") for who, name in events if who == number]
         initialized = (number, "initialize") in events
-        assert mine.count("finalize") == (1 if initialized else 0)
+        waiting = (number, "restore") in events and "initialize" not in mine
+        assert mine.count("finalize") == (1 if initialized or waiting else 0)
         assert mine.count("on_error") <= (1 if initialized else 0)
     assert updater.finalized == 1
     assert failed == (trainer.status == "failed")
     assert failed == (update_fails or any(name.startswith("failed") for _, name in events))
+
+
+def test_who_has_restored_is_finalized_even_if_its_turn_to_initialize_never_came(counting_updater) -> None:
+    events: list[str] = []
+
+    class Store(Extension):
+        priority = -100
+
+        def restore(self, trainer: Any) -> None:
+            events.append("restore")
+
+        def initialize(self, trainer: Any) -> None:
+            events.append("initialize")
+
+        def on_error(self, trainer: Any, error: BaseException, traceback: Any) -> None:
+            events.append("on_error")
+
+        def finalize(self, trainer: Any) -> None:
+            events.append("finalize")
+
+        def __call__(self, trainer: Any) -> None: ...
+
+    class Breaks(Extension):
+        def initialize(self, trainer: Any) -> None:
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        Trainer(counting_updater(), None, extensions=[Breaks(), Store()]).run()
+    assert events == ["restore", "finalize"]
 
 
 def test_a_handler_that_fails_is_noted_and_does_not_hide_the_error(counting_updater, caplog) -> None:

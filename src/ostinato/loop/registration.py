@@ -15,7 +15,7 @@ RESERVED_NAME = "training"
 Ranks = Literal["all", 0]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, eq=False)
 class Registration:
     """One extension with its name and settings."""
 

@@ -318,11 +318,12 @@ class Trainer:
         self._status = "running"
         order = sorted(self._registrations.values(), key=lambda known: -known.priority)  # stable
         here = [known for known in order if known.ranks == "all" or self.group.rank == 0]
+        restored: list[Registration] = []  # restored, and not asked to initialize yet
         initialized: list[Registration] = []
         failure: BaseException | None = None
         try:
-            self._restore(here)
-            self._initialize(here, initialized)
+            self._restore(here, restored)
+            self._initialize(here, restored, initialized)
             self._status = self._loop(order, {known.name for known in here})
         except BaseException as error:  # also KeyboardInterrupt and SystemExit: extensions have to let go of files
             failure = error
@@ -330,7 +331,8 @@ class Trainer:
         self._stop_clock()
         if failure is not None:
             self._tell(initialized, failure)
-        failure = self._finalize(initialized, failure)
+        # Who has restored holds something, even if the run failed before its turn to initialize came.
+        failure = self._finalize(initialized + restored, failure)
         if failure is not None:
             self._status = "failed"
             try:
@@ -338,31 +340,36 @@ class Trainer:
             finally:
                 del failure  # breaks the cycle of exception, traceback and this frame
 
-    def _restore(self, here: list[Registration]) -> None:
+    def _restore(self, here: list[Registration], restored: list[Registration]) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         for known in here:
             restore = known.hook("restore")
             if restore is not None:
-                self._guarded(known, "restore", restore, self)
+                self._guarded(f"restore of extension {known.name!r}", restore, self)
+                restored.append(known)
         self._started_at = self._clock()
 
-    def _initialize(self, here: list[Registration], initialized: list[Registration]) -> None:
+    def _initialize(
+        self, here: list[Registration], restored: list[Registration], initialized: list[Registration]
+    ) -> None:
         self._compare_ranks()
         initialize = callable_attribute(self.updater, "initialize")
         if initialize is not None:
-            initialize(self)
+            self._guarded("initialize of the updater", initialize, self)
         for known in here:
+            if known in restored:
+                restored.remove(known)
             initialize = known.hook("initialize")
             if initialize is not None:
-                self._guarded(known, "initialize", initialize, self)
+                self._guarded(f"initialize of extension {known.name!r}", initialize, self)
             initialized.append(known)
         for known in self._registrations.values():
             initialize = callable_attribute(known.trigger, "initialize")
             if initialize is not None:
-                self._guarded(known, "initialize the trigger", initialize, self)
+                self._guarded(f"initialize of the trigger of extension {known.name!r}", initialize, self)
         initialize = callable_attribute(self.stop_trigger, "initialize")
         if initialize is not None:
-            initialize(self)
+            self._guarded("initialize of the stop trigger", initialize, self)
 
     def _compare_ranks(self) -> None:
         """Different registrations would end in a hang or in mixed-up collectives; here they are an error (RK-1)."""
@@ -451,11 +458,11 @@ class Trainer:
                     self._attach(failure, error, what)
         return failure
 
-    def _guarded(self, known: Registration, phase: str, hook: Callable[..., Any], *arguments: Any) -> None:
+    def _guarded(self, where: str, hook: Callable[..., Any], *arguments: Any) -> None:
         try:
             hook(*arguments)
         except BaseException as error:
-            self._note(error, f"{phase} of extension {known.name!r}")
+            self._note(error, where)
             raise
 
     def _note(self, error: BaseException, where: str) -> None:
