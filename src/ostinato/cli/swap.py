@@ -315,8 +315,7 @@ def convert(
     faces: Annotated[Path, typer.Argument(help="A folder of extracted faces to swap.", show_default=False)],
     out: Annotated[Path, typer.Argument(help="Where the swapped faces go; made if missing.", show_default=False)],
     direction: Annotated[
-        str, typer.Option("-d", "--direction", help="Whose pictures, and whose face: a_to_b puts b's face on a's
-        pictures.")
+        str, typer.Option("-d", "--direction", help="a_to_b puts b's face on a's pictures.")
     ] = "a_to_b",
     frames: Annotated[
         Path | None,
@@ -326,8 +325,7 @@ def convert(
         str | None, typer.Option("--generation", help="Use this saved state (an iteration) instead of the newest.")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option("-b", "--batch-size", help="Faces at once. Left out: convert.convert_batchsize of the
-        run.")
+        int | None, typer.Option("-b", "--batch-size", help="Faces at once. Left out: as the run's options say.")
     ] = None,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. Left out: the GPU where there is one.")
