@@ -36,8 +36,7 @@ def training_step(
 ) -> StepLosses:
     """Compute the losses of a batch and add their gradients to the parameters'.
 
-    Pictures stay bytes until here, and channels-last: the division by 255 writes the layout that the convolutions want,
-    so that no tensor is rearranged on its way.
+    Pictures stay bytes until here.
 
     :param model: in training mode, on the device of the batch.
     :param loss: on the same device.
@@ -61,7 +60,7 @@ def training_step(
             {name: [mask[index] for mask in sizes] for name, sizes in weights.items()},
         )
     total = torch.stack([side.total for side in sides.values()]).sum()
-    (total * scale).backward()
+    (total if isinstance(scale, float) and scale == 1.0 else total * scale).backward()
     return StepLosses(
         total.detach(),
         {

@@ -117,6 +117,8 @@ class SwapLoss(nn.Module):
         )
 
     def _face_values(self, prediction: Tensor, target: Tensor, weight_map: Tensor | None) -> dict[str, Tensor]:
+        # Several functions read both, pixel by pixel: bring them into one layout once.
+        prediction, target = prediction.contiguous(), target.contiguous()
         values = {}
         for name in self.weights:
             if name == "ssim":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from torch import nn
 
 from ostinato.swap.models.layer_names import LayerNames
@@ -13,6 +16,7 @@ from ostinato.swap.models.layers import (
     Dense,
     PixelShuffler,
     SigmoidOutput,
+    Turn,
 )
 
 NamedLayers = list[tuple[str, nn.Module]]
@@ -29,9 +33,15 @@ class Blocks:
         self.names = LayerNames()
         self.reflect_padding = reflect_padding
 
-    def convolution(self, inputs: int, filters: int, kernel: int = 5, stride: int = 2) -> NamedLayers:
-        """A convolution and a leaky ReLU; by default it halves the picture."""
-        return self._convolution(self.names.block(f"conv_{filters}"), inputs, filters, kernel, stride)
+    def halvings(self, widths: Sequence[int], kernel: int = 5) -> NamedLayers:
+        """Halve the picture again and again, by convolutions of stride 2 and leaky ReLUs.
+
+        :param widths: channels of the input, and of each convolution.
+        """
+        layers: NamedLayers = [("turn", Turn())]
+        for inputs, filters in pairwise(widths):
+            layers += self._convolution(self.names.block(f"conv_{filters}"), inputs, filters, kernel, 2)
+        return [*layers, ("turn_back", Turn())]
 
     def upscale(self, inputs: int, filters: int, kernel: int = 3, scale: int = 2) -> NamedLayers:
         """Enlarge the picture: a convolution to ``filters * scale**2`` channels, a leaky ReLU, depth to space."""

@@ -2,7 +2,7 @@
 
 A weight of Faceswap is named by a path, ``encoder/conv_128_0_conv2d/kernel``; ours is
 ``encoder.conv_128_0_conv2d.weight``. Kernels of convolutions are (height, width, in, out) there and (out, in, height,
-width) here, those of dense layers (in, out) there and (out, in) here.
+width) here, some of them turned by 180 degrees; those of dense layers (in, out) there and (out, in) here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ostinato.errors import BadInputError
+from ostinato.swap.models.layers import Convolution
 
 _KERAS_NAMES = {"weight": "kernel", "bias": "bias"}
 
@@ -27,25 +28,24 @@ class KerasWeight:
     :param path: ``sub-model/layer/weight``.
     :param parameter: the name in our state dict.
     :param shape: the shape in Keras' layout.
+    :param is_turned: our kernel is turned by 180 degrees (see :mod:`ostinato.swap.models.layers`).
     """
 
     path: str
     parameter: str
     shape: tuple[int, ...]
+    is_turned: bool
 
+    def to_keras(self, weight: Tensor) -> Tensor:
+        """Rearrange our weight, or a moment of it, to Keras' layout."""
+        if self.is_turned:
+            weight = weight.flip(2, 3)
+        return weight.permute(2, 3, 1, 0) if weight.ndim == 4 else weight.t() if weight.ndim == 2 else weight
 
-def to_keras_layout(weight: Tensor) -> Tensor:
-    """A view of one of our weights, or of its moments, in Keras' order of axes."""
-    if weight.ndim == 4:
-        return weight.permute(2, 3, 1, 0)
-    return weight.t() if weight.ndim == 2 else weight
-
-
-def from_keras_layout(weight: Tensor) -> Tensor:
-    """The inverse of :func:`to_keras_layout`."""
-    if weight.ndim == 4:
-        return weight.permute(3, 2, 0, 1)
-    return weight.t() if weight.ndim == 2 else weight
+    def from_keras(self, weight: Tensor) -> Tensor:
+        """The inverse of :meth:`to_keras`."""
+        weight = weight.permute(3, 2, 0, 1) if weight.ndim == 4 else weight.t() if weight.ndim == 2 else weight
+        return weight.flip(2, 3) if self.is_turned else weight
 
 
 def keras_weights(model: nn.Module) -> list[KerasWeight]:
@@ -54,7 +54,12 @@ def keras_weights(model: nn.Module) -> list[KerasWeight]:
     for parameter, value in model.state_dict().items():
         *layer, kind = parameter.split(".")
         path = "/".join([*layer, _KERAS_NAMES[kind]])
-        weights.append(KerasWeight(path, parameter, tuple(to_keras_layout(value).shape)))
+        module = model.get_submodule(".".join(layer))
+        is_turned = isinstance(module, Convolution) and module.is_turned and value.ndim == 4
+        shape = tuple(value.shape)
+        # (out, in, height, width) to (height, width, in, out), and (out, in) to (in, out).
+        keras_shape = (*shape[2:], *reversed(shape[:2]))
+        weights.append(KerasWeight(path, parameter, keras_shape, is_turned))
     return weights
 
 
@@ -91,13 +96,13 @@ def load_keras_weights(model: nn.Module, weights: Mapping[str, NDArray[np.float3
         for weight in expected:
             # numpy hands out read-only and big-endian arrays too; a copy in native order suits torch.
             value = np.array(weights[weight.path], dtype=np.float32)
-            state[weight.parameter].copy_(from_keras_layout(torch.from_numpy(value)))
+            state[weight.parameter].copy_(weight.from_keras(torch.from_numpy(value)))
 
 
 def export_keras_weights(model: nn.Module) -> dict[str, NDArray[np.float32]]:
     """Give all weights by Faceswap's paths, in Faceswap's layout, as copies on the host."""
     state = model.state_dict()
     return {
-        weight.path: to_keras_layout(state[weight.parameter].detach()).float().cpu().contiguous().numpy().copy()
+        weight.path: weight.to_keras(state[weight.parameter].detach().float().cpu()).contiguous().numpy().copy()
         for weight in keras_weights(model)
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ostinato.swap.models.blocks import Blocks, NamedLayers
+from ostinato.swap.models.blocks import Blocks
 from ostinato.swap.models.original import decoder
 from ostinato.swap.models.sub_model import SubModel
 from ostinato.swap.models.swap_model import SwapModel
@@ -19,9 +19,7 @@ def build_lightweight(
 
     With two sides it has 51,066,374 parameters, 204 MB in float32.
     """
-    encoder: NamedLayers = []
-    for inputs, filters in ((3, 128), (128, 256), (256, 512)):
-        encoder += blocks.convolution(inputs, filters)
+    encoder = blocks.halvings((3, 128, 256, 512))
     encoder += blocks.flatten()
     encoder += blocks.dense(8 * 8 * 512, 512)
     encoder += blocks.dense(512, 4 * 4 * 512)

@@ -21,9 +21,7 @@ def build_original(
     out and halves the narrowest dense layer, 60,565,126.
     """
     widths = (3, 128, 256, 512) if lowmem else (3, 128, 256, 512, 1024)
-    encoder: NamedLayers = []
-    for inputs, filters in pairwise(widths):
-        encoder += blocks.convolution(inputs, filters)
+    encoder = blocks.halvings(widths)
     narrowest = SIZE >> (len(widths) - 1)
     bottleneck = 512 if lowmem else 1024
     encoder += blocks.flatten()
