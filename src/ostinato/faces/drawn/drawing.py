@@ -34,6 +34,8 @@ class DrawnFace:
     """(68, 2), x and y in pixels of the frame."""
     matrix: NDArray[np.float64]
     """(2, 3), frame pixels to pixels of ``image``."""
+    aligned: AlignedFace
+    """The face's place in the frame."""
 
 
 def frame_landmarks(identity: DrawnIdentity, state: FaceState) -> NDArray[np.float32]:
@@ -67,12 +69,13 @@ def draw_face(
         raise ArgumentValueError(f"size is {size}; a drawn face needs at least {_LEAST_SIZE} pixels a side.")
     head = pose_head(identity, state)
     points = _in_frame(head, state)
-    matrix = AlignedFace.of(points).crop_matrix(size, centering, coverage, vertical_offset)
+    aligned = AlignedFace.of(points)
+    matrix = aligned.crop_matrix(size, centering, coverage, vertical_offset)
     image = np.empty((size, size, 3), np.uint8)
     paint_background(image, state, matrix)
     mask = paint_person(image, HeadView(identity, state, matrix, head))
     landmarks = (points @ matrix[:, :2].T + matrix[:, 2]).astype(np.float32)
-    return DrawnFace(image, landmarks, mask, points, matrix)
+    return DrawnFace(image, landmarks, mask, points, matrix, aligned)
 
 
 def true_swap(

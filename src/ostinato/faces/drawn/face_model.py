@@ -126,15 +126,15 @@ def _jaw(identity: DrawnIdentity) -> Points:
 
 def _express(points: Points, state: FaceState) -> None:
     """Bend landmarks in place by the expression of ``state``."""
-    opened = 0.15 * state.mouth_open
+    opened = 0.19 * state.mouth_open
     lower = np.array([55, 56, 57, 58, 59, 65, 66, 67])
     # Points near the mouth's middle travel the whole way, points at its corners none of it.
     weight = 1 - 0.45 * (np.abs(points[lower, 0]) / 0.17) ** 2
     points[lower, 1] += opened * np.clip(weight, 0.3, 1)
-    points[[48, 54, 60, 64], 1] += 0.25 * opened
+    points[[48, 54, 60, 64], 1] += 0.2 * opened
     points[_MOUTH, 0] *= 1 - 0.12 * state.mouth_open
     jaw_weight = np.cos(np.linspace(-np.pi / 2, np.pi / 2, 17)) ** 2
-    points[:17, 1] += 0.55 * opened * jaw_weight
+    points[:17, 1] += 0.5 * opened * jaw_weight
 
     smile = state.smile
     width = np.abs(points[_MOUTH, 0]) / 0.236

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ostinato.errors import ArgumentValueError
-from ostinato.faces.alignment import AlignedFace
 from ostinato.faces.drawn.drawing import DrawnFace, draw_face, draw_frame
 from ostinato.faces.drawn.identity import DrawnIdentity
 from ostinato.faces.drawn.state import FaceState
@@ -64,7 +63,7 @@ def write_drawn_folder(
 def drawn_metadata(face: DrawnFace, state: FaceState, source_filename: str, face_index: int = 0) -> FaceMetadata:
     """The metadata of a drawn face of a frame called ``source_filename``, with its exact mask stored."""
     low, high = np.floor(face.frame_landmarks.min(axis=0)), np.ceil(face.frame_landmarks.max(axis=0))
-    to_mask = AlignedFace.of(face.frame_landmarks).crop_matrix(_MASK_SIZE, "face")
+    to_mask = face.aligned.crop_matrix(_MASK_SIZE, "face")
     return FaceMetadata(
         x=int(low[0]),
         y=int(low[1]),

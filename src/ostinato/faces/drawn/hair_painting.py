@@ -10,7 +10,7 @@ from ostinato.faces.drawn.face_model import SKULL_CENTRE, Points
 from ostinato.faces.drawn.hair import HAIR_SHAPES, HairShape, curl_points, hair_cover, hair_strands
 from ostinato.faces.drawn.head_view import HeadView
 from ostinato.faces.drawn.identity import shade
-from ostinato.faces.drawn.shading import Field, Surface, smoothstep
+from ostinato.faces.drawn.shading import Ellipsoid, Field, Surface, smoothstep
 
 # Right halves of the hair behind the head: x relative to its width, y in head coordinates, from the crown down.
 _BEHIND = {
@@ -33,6 +33,9 @@ def paint_hair_behind(canvas: Pixels, view: HeadView) -> None:
         half = np.array([(x * wide, y, _BEHIND_DEPTH) for x, y in _BEHIND[shape.behind]])
         whole = np.concatenate([half, half[-2::-1] * (-1, 1, 1)])
         brushes.fill(canvas, view.curve(whole, closed=True), shade(hair, 0.62))
+    if shape.locks:
+        # The hair of the far side, where the skull hides none of it.
+        brushes.fill(canvas, _shell(view, shape).silhouette(), shade(hair, 0.66))
     for side in (-1.0, 1.0):
         if shape.locks and not _is_near(view, side):
             brushes.fill(canvas, view.curve(_lock(view, side, shape.locks), closed=True), shade(hair, 0.72))
@@ -50,9 +53,7 @@ def paint_hair(canvas: Pixels, view: HeadView) -> Pixels:
     mask = np.zeros(canvas.shape[:2], np.uint8)
     if not shape.shell:
         return mask
-    grow = 1 + (shape.shell - 1) * identity.hair_volume
-    radii = view.head.skull_radii * np.array([grow, 1 + (grow - 1) * 1.15, grow])
-    shell = view.ellipsoid(SKULL_CENTRE + np.array([0, -0.01, 0]), radii)
+    shell = _shell(view, shape)
     window = shell.window(canvas.shape[0], canvas.shape[1], margin=0.9 if shape.locks else 0.05)
     if window is None:
         return mask
@@ -71,8 +72,18 @@ def paint_hair(canvas: Pixels, view: HeadView) -> Pixels:
     alpha = covered[hairy][:, None] * np.float32(shape.opacity / 255)
     picture[hairy] = np.clip(np.rint(below + (colour - below) * alpha), 0, 255).astype(np.uint8)
     if shape.curls:
-        _paint_curls(canvas, mask, view, shape, radii)
+        _paint_curls(canvas, mask, view, shape)
     return mask
+
+
+def _shell(view: HeadView, shape: HairShape) -> Ellipsoid:
+    return view.ellipsoid(SKULL_CENTRE + np.array([0, -0.01, 0]), _shell_radii(view, shape))
+
+
+def _shell_radii(view: HeadView, shape: HairShape) -> Points:
+    """Radii of the hair's outer surface; it stands off a little more at the crown."""
+    grow = 1 + (shape.shell - 1) * view.identity.hair_volume
+    return view.head.skull_radii * np.array([grow, 1 + (grow - 1) * 1.15, grow])
 
 
 def _lit_hair(surface: Surface, view: HeadView, shape: HairShape) -> Field:
@@ -101,10 +112,10 @@ def _lock(view: HeadView, side: float, end: float) -> Points:
     return np.array([*outer, *inner]) * (side * view.identity.face_width, 1, 1)
 
 
-def _paint_curls(canvas: Pixels, mask: Pixels, view: HeadView, shape: HairShape, radii: Points) -> None:
+def _paint_curls(canvas: Pixels, mask: Pixels, view: HeadView, shape: HairShape) -> None:
     """Round curls over the shell, from back to front, each with a spot where the light falls."""
     directions, sizes, tones = curl_points(view.identity, shape)
-    turned = (SKULL_CENTRE + directions * radii) @ view.head.rotation.T
+    turned = (SKULL_CENTRE + directions * _shell_radii(view, shape)) @ view.head.rotation.T
     facing = directions @ view.head.rotation.T
     places = view.pixels(turned[:, :2])
     shift = view.light[:2] * 0.3
