@@ -1,0 +1,422 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, DamagedRunError, SaveError, StateError
+from ostinato.extensions.save import Snapshot
+from ostinato.extensions.state_parts import join_state, split_state
+from ostinato.loop.reporter import report
+from ostinato.loop.standard_updater import StandardUpdater
+from ostinato.loop.trainer import Trainer
+from ostinato.runs import RunFolder, RunStore
+from ostinato.runs.atomic import Files, set_hook
+
+UPDATES_PER_EPOCH = 7
+
+
+class _Updater(StandardUpdater):
+    """Trains a small model; reports the losses it is told to, where it is told to."""
+
+    losses: list[float] | None = None
+
+    def update_core(self, batch: Any) -> None:
+        model, optimizer = self.models["main"], self.optimizers["main"]
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        told = self.losses[self.state.iteration] if self.losses else loss.detach()
+        report("loss", torch.as_tensor(told))
+
+
+def _trainer(out: Path, limit: int, *extensions: Any, losses: list[float] | None = None, **settings: Any) -> Trainer:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(1)
+    updater = _Updater(model, optimizer, [torch.randn(8, 4, generator=generator) for _ in range(UPDATES_PER_EPOCH)])
+    updater.losses = losses
+    trainer = Trainer(updater, (limit, "iteration"), out=out, extensions=extensions)
+    trainer.extend(Snapshot(**{"every": (2, "iteration"), **settings}))
+    return trainer
+
+
+def _parameters(trainer: Trainer) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in trainer.updater.models["main"].parameters()]
+
+
+def _saved(out: Path) -> list[int]:
+    return [name.iteration for name in RunFolder(out).names() if not name.error]
+
+
+def _reasons(out: Path) -> dict[int, tuple[str, ...]]:
+    return {m.iteration: m.reasons for m in RunFolder(out).scan().manifests}
+
+
+def _journal(out: Path) -> list[dict[str, Any]]:
+    return [entry for entry in RunFolder(out).journal.read()[0] if entry["event"] == "commit"]
+
+
+# --- going on --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 4, 7, 8, 13])
+def test_a_run_in_two_pieces_equals_a_run_in_one(tmp_path: Path, stop_at: int) -> None:
+    straight = _trainer(tmp_path / "one", 15, monitor="loss")
+    straight.run()
+    _trainer(tmp_path / "two", stop_at, monitor="loss").run()
+    resumed = _trainer(tmp_path / "two", 15, monitor="loss")
+    resumed.run()
+    assert resumed.updater.state == straight.updater.state
+    for first, second in zip(_parameters(straight), _parameters(resumed), strict=True):
+        assert torch.equal(first, second)
+    sessions = RunFolder(tmp_path / "two").read(15).sessions
+    assert [session.iterations for session in sessions] == [stop_at, 15 - stop_at]
+
+
+def test_every_initialize_sees_the_restored_state(tmp_path: Path) -> None:
+    _trainer(tmp_path, 5).run()
+    seen: list[int] = []
+
+    class Watcher:
+        def __call__(self, trainer: Any) -> None: ...
+
+        def initialize(self, trainer: Any) -> None:
+            seen.append(trainer.updater.state.iteration)
+
+    _trainer(tmp_path, 6, Watcher()).run()
+    assert seen == [5]
+
+
+def test_a_finished_run_does_nothing_and_writes_nothing(tmp_path: Path) -> None:
+    _trainer(tmp_path, 5).run()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "generations").rglob("*")}
+    for limit in (5, 4, 1):
+        again = _trainer(tmp_path, limit)
+        again.run()
+        assert again.updater.state.iteration == 5
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "generations").rglob("*")} == before
+
+
+def test_the_newest_damaged_the_one_before_is_used_and_training_repeats_exactly(tmp_path: Path) -> None:
+    straight = _trainer(tmp_path / "one", 8)
+    straight.run()
+    _trainer(tmp_path / "two", 6).run()
+    path = tmp_path / "two" / "generations" / "00000006" / "model.safetensors"
+    path.write_bytes(bytes(path.stat().st_size))
+    resumed = _trainer(tmp_path / "two", 8)
+    resumed.run()
+    for first, second in zip(_parameters(straight), _parameters(resumed), strict=True):
+        assert torch.equal(first, second)
+
+
+def test_nothing_readable_is_an_error_and_never_a_fresh_start(tmp_path: Path) -> None:
+    _trainer(tmp_path, 3).run()
+    for path in (tmp_path / "generations").rglob("model.safetensors"):
+        path.unlink()
+    with pytest.raises(DamagedRunError):
+        _trainer(tmp_path, 8).run()
+    RunFolder(tmp_path).open().close()  # the lock was given back
+
+
+def test_going_back_to_a_named_generation_sets_the_newer_ones_aside(tmp_path: Path) -> None:
+    straight = _trainer(tmp_path / "one", 9)
+    straight.run()
+    _trainer(tmp_path / "two", 6, max_size=-1).run()
+    resumed = _trainer(tmp_path / "two", 9, max_size=-1, resume_from=4)
+    resumed.run()
+    assert torch.equal(_parameters(straight)[0], _parameters(resumed)[0])
+    assert _saved(tmp_path / "two") == [2, 4, 6, 8, 9]
+    ((_, aside),) = RunFolder(tmp_path / "two").set_aside().items()
+    assert [name.iteration for name in aside] == [6]
+
+
+def test_without_autoload_a_folder_with_a_run_is_refused(tmp_path: Path) -> None:
+    _trainer(tmp_path, 3, autoload=False).run()
+    with pytest.raises(StateError, match="already holds a run"):
+        _trainer(tmp_path, 8, autoload=False).run()
+
+
+# --- what is saved when ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("max_size", "left"), [(-1, [2, 4, 6, 8, 10]), (2, [8, 10]), (3, [6, 8, 10]), (5, [2, 4, 6, 8, 10])]
+)
+def test_at_most_max_size_saves_stay(tmp_path: Path, max_size: int, left: list[int]) -> None:
+    _trainer(tmp_path, 10, max_size=max_size).run()
+    assert _saved(tmp_path) == left
+
+
+def test_two_stay_even_when_one_was_asked_for(tmp_path: Path) -> None:
+    _trainer(tmp_path, 10, max_size=1).run()
+    assert _saved(tmp_path) == [8, 10]
+
+
+@pytest.mark.parametrize("wrong", [0, -2])
+def test_a_size_that_keeps_nothing_is_refused(wrong: int) -> None:
+    with pytest.raises(ArgumentValueError):
+        Snapshot(wrong)
+
+
+@pytest.mark.parametrize("wrong", [1.5, True, "3"])
+def test_a_size_that_is_no_number_is_refused(wrong: Any) -> None:
+    with pytest.raises(ArgumentTypeError):
+        Snapshot(wrong)
+
+
+@pytest.mark.parametrize(
+    ("period", "save_last", "iterations", "kinds"),
+    [
+        (4, True, [4, 8, 10], ["regular", "regular", "last"]),
+        (5, True, [5, 10], ["regular", "regular"]),
+        (4, False, [4, 8], ["regular", "regular"]),
+    ],
+)
+def test_the_last_state_is_saved_once(
+    tmp_path: Path, period: int, save_last: bool, iterations: list[int], kinds: list[str]
+) -> None:
+    _trainer(tmp_path, 10, every=(period, "iteration"), save_last=save_last).run()
+    entries = _journal(tmp_path)
+    assert [entry["iteration"] for entry in entries] == iterations
+    assert [entry["kind"] for entry in entries] == kinds
+
+
+def test_snapshots_are_made_when_due_and_labelled_with_their_own_iteration(tmp_path: Path) -> None:
+    for limit in (5, 9, 16):  # odd session lengths, and a snapshot interval that no save interval divides
+        _trainer(tmp_path, limit, every=(4, "iteration"), snapshot_every=(7, "iteration")).run()
+    snapshots = [i for i, reasons in _reasons(tmp_path).items() if "snapshot" in reasons]
+    assert snapshots == [7, 14]
+    straight = _trainer(tmp_path / "straight", 7)
+    straight.run()
+    weights = RunFolder(tmp_path).read(7)
+    assert weights.state["trainer"]["updater"]["state"]["iteration"] == 7
+    for name, parameter in straight.updater.models["main"].named_parameters():
+        assert torch.equal(weights.model[name], parameter)
+
+
+def test_a_requested_save_is_made_after_this_iteration(tmp_path: Path) -> None:
+    def ask(trainer: Any) -> None:
+        if trainer.updater.state.iteration == 3:
+            trainer.get_extension("snapshot").request_save()
+
+    _trainer(tmp_path, 6, ask, every=(100, "iteration")).run()
+    assert [entry["iteration"] for entry in _journal(tmp_path)] == [3, 6]
+
+
+@pytest.mark.parametrize(("reason", "kind"), [("SIGTERM", "signal"), ("request", "last")])
+def test_a_stopped_run_is_saved(tmp_path: Path, reason: str, kind: str) -> None:
+    def stop(trainer: Any) -> None:
+        if trainer.updater.state.iteration == 3:
+            trainer.request_stop(reason)
+
+    _trainer(tmp_path, 10, stop, every=(2, "iteration")).run()
+    assert [(e["iteration"], e["kind"]) for e in _journal(tmp_path)] == [(2, "regular"), (3, kind)]
+
+
+# --- the best state --------------------------------------------------------------------------------------------------
+
+
+def test_the_best_state_is_kept_whatever_is_no_number(tmp_path: Path) -> None:
+    nan, inf = math.nan, math.inf
+    losses = [nan, nan, 3, 3, 2, 2, 2, nan, inf, 1, 1, 1, 5, 5, 6, 6]
+    _trainer(tmp_path, 16, losses=losses, monitor="loss", max_size=2).run()
+    best = [e["iteration"] for e in _journal(tmp_path) if "best" in e["reasons"]]
+    assert best == [4, 6, 12]
+    assert _saved(tmp_path) == [12, 14, 16]
+
+
+@pytest.mark.parametrize("stop_at", range(1, 12))
+def test_the_bar_survives_a_resume(tmp_path: Path, stop_at: int) -> None:
+    losses = [4.0, 4, 3, 3, 3.5, 3.5, 2, 2, 9, 9, 2.5, 2.5]
+    _trainer(tmp_path, stop_at, losses=losses, monitor="loss").run()
+    resumed = _trainer(tmp_path, 12, losses=losses, monitor="loss")
+    resumed.run()
+    assert resumed.get_extension("snapshot").bar.lowest == 2  # type: ignore[attr-defined]
+
+
+def test_another_loss_definition_resets_the_bar(tmp_path: Path) -> None:
+    _trainer(tmp_path, 4, losses=[1.0] * 9, monitor="loss", loss_definition="old").run()
+    _trainer(tmp_path, 8, losses=[5.0] * 9, monitor="loss", loss_definition="new").run()
+    assert [e["iteration"] for e in _journal(tmp_path) if "best" in e["reasons"]] == [2, 6]
+
+
+def test_a_mean_over_few_iterations_sets_no_bar(tmp_path: Path) -> None:
+    losses = [4.0, 4, 4, 4, 0.1, 3, 3, 3]
+    settings = {"monitor": "loss", "minimum_iterations": 3, "every": (4, "iteration"), "losses": losses}
+    _trainer(tmp_path, 5, **settings).run()  # ends with a mean over the one lucky batch
+    _trainer(tmp_path, 8, **settings).run()
+    assert [e["iteration"] for e in _journal(tmp_path) if "best" in e["reasons"]] == [4, 8]
+
+
+# --- trouble ---------------------------------------------------------------------------------------------------------
+
+
+def _store(path: Path) -> RunStore:
+    return RunStore(RunFolder(path, files=Files(attempts=2, first_wait=0.0)))
+
+
+class _FullDisk:
+    """A disk without room for some generations."""
+
+    def __init__(self) -> None:
+        self.refused: tuple[int, ...] = ()
+
+    def __call__(self, moment: str, operation: str, path: Path) -> None:
+        if operation == "write" and path.parent.name in [f".tmp-{iteration:08d}" for iteration in self.refused]:
+            raise OSError(28, "No space left on device", str(path))
+
+
+@pytest.fixture
+def disk():
+    disk = _FullDisk()
+    set_hook(disk)
+    yield disk
+    set_hook(None)
+
+
+def test_a_full_disk_costs_a_save_and_training_goes_on(
+    tmp_path: Path, disk: _FullDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.refused = (4,)
+    results: list[Any] = []
+    trainer = _trainer(tmp_path, 8, store=_store(tmp_path), monitor="loss", on_result=results.append)
+    trainer.run()
+    assert [r.iteration for r in results if r.error is not None] == [4]
+    assert [entry["iteration"] for entry in _journal(tmp_path)] == [2, 6, 8]
+    # The losses of the save that failed belong to the next one.
+    assert RunFolder(tmp_path).scan().manifests[-2].average_count == 4
+    assert "Free some space" in caplog.text
+
+
+def test_a_last_save_that_fails_is_an_error(tmp_path: Path, disk: _FullDisk) -> None:
+    disk.refused = (4, 5)
+    with pytest.raises(SaveError, match="iteration 5"):
+        _trainer(tmp_path, 5, store=_store(tmp_path)).run()
+    disk.refused = ()
+    assert _saved(tmp_path) == [2]
+    resumed = _trainer(tmp_path, 5, store=_store(tmp_path))
+    resumed.run()
+    assert _saved(tmp_path) == [2, 4, 5]
+
+
+def test_a_run_that_fails_saves_nothing_more_unless_asked(tmp_path: Path) -> None:
+    def fail(trainer: Any) -> None:
+        if trainer.updater.state.iteration == 5:
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        _trainer(tmp_path / "plain", 9, fail).run()
+    assert _saved(tmp_path / "plain") == [2, 4]
+    with pytest.raises(ValueError, match="broken"):
+        _trainer(tmp_path / "asked", 9, fail, snapshot_on_error=True).run()
+    assert [str(n) for n in RunFolder(tmp_path / "asked").names()] == ["00000002", "00000004", "00000005-error"]
+    resumed = _trainer(tmp_path / "asked", 4)
+    resumed.run()
+    assert resumed.updater.state.iteration == 4
+
+
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path) -> None:
+    def poison(trainer: Any) -> None:
+        if trainer.updater.state.iteration == 3:
+            with torch.no_grad():
+                trainer.updater.models["main"][0].weight[0, 0] = math.nan
+
+    with pytest.raises(SaveError, match="not finite"):
+        _trainer(tmp_path, 6, poison).run()
+    assert _saved(tmp_path) == [2]
+
+
+def test_two_trainers_in_one_folder_are_refused(tmp_path: Path) -> None:
+    from ostinato.errors import RunLockedError
+
+    def second(trainer: Any) -> None:
+        with pytest.raises(RunLockedError):
+            _trainer(tmp_path, 3).run()
+
+    _trainer(tmp_path, 3, second).run()
+    _trainer(tmp_path, 4).run()
+
+
+# --- the optimizer ---------------------------------------------------------------------------------------------------
+
+
+def _optimizer_of(out: Path) -> dict[int, int | None]:
+    return {m.iteration: m.optimizer_iteration for m in RunFolder(out).scan().manifests}
+
+
+def test_exit_saves_it_at_the_end_and_never_loses_it_again(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"save_optimizer": "exit", "max_size": -1}
+    _trainer(tmp_path, 4, **settings).run()
+    assert _optimizer_of(tmp_path) == {2: None, 4: 4}
+    _trainer(tmp_path, 7, **settings).run()
+    assert _optimizer_of(tmp_path) == {2: None, 4: 4, 6: 4, 7: 7}
+
+
+def test_an_older_optimizer_state_is_used_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _trainer(tmp_path, 4, save_optimizer="exit").run()
+    _trainer(tmp_path, 7, save_optimizer="exit", save_last=False).run()
+    resumed = _trainer(tmp_path, 6, save_optimizer="exit")
+    resumed.run()
+    assert "optimizer state is of iteration 4, the weights are of iteration 6" in caplog.text
+    assert resumed.updater.optimizers["main"].state_dict()["state"][0]["step"] == 4
+
+
+def test_never_starts_it_fresh_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _trainer(tmp_path, 4, save_optimizer="never").run()
+    assert _optimizer_of(tmp_path) == {2: None, 4: None}
+    resumed = _trainer(tmp_path, 5, save_optimizer="never")
+    resumed.run()
+    assert "start fresh" in caplog.text
+    assert resumed.updater.optimizers["main"].state_dict()["state"][0]["step"] == 1
+
+
+def test_state_follows_the_name_and_not_the_number() -> None:
+    def updater(*frozen: str) -> StandardUpdater:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        trained = [p for name, p in model.named_parameters() if name not in frozen]
+        return StandardUpdater(model, torch.optim.Adam(trained, lr=0.1), [])
+
+    first = updater()
+    for index, parameter in enumerate(first.models["main"].parameters()):
+        parameter.grad = torch.full_like(parameter, index + 1.0)
+    first.optimizers["main"].step()
+    parts = split_state({"updater": first.state_dict()}, first)
+    assert parts.optimizer is not None
+    assert set(parts.optimizer["main"]["state"]) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+    second = updater("0.weight")
+    second.load_state_dict(join_state(parts, second)["updater"])
+    for name, parameter in second.models["main"].named_parameters():
+        if name != "0.weight":
+            index = ["0.weight", "0.bias", "1.weight", "1.bias"].index(name)
+            state = second.optimizers["main"].state[parameter]
+            assert torch.allclose(state["exp_avg"], torch.full_like(parameter, 0.1 * (index + 1)))
+
+
+def test_several_models_keep_their_names_apart() -> None:
+    models = {"a": nn.Linear(2, 2), "b": nn.Linear(2, 3)}
+    optimizers = {name: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) for name, model in models.items()}
+    updater = StandardUpdater(models, optimizers, [])
+    parts = split_state({"updater": updater.state_dict()}, updater)
+    assert set(parts.model) == {"a.weight", "a.bias", "b.weight", "b.bias"}
+    joined = join_state(parts, updater)["updater"]
+    assert {name: set(state) for name, state in joined["models"].items()} == {
+        "a": {"weight", "bias"},
+        "b": {"weight", "bias"},
+    }
+    updater.load_state_dict(joined)
+
+
+def test_a_parameter_of_no_model_is_an_error() -> None:
+    stray = nn.Parameter(torch.ones(1))
+    updater = StandardUpdater(nn.Linear(2, 2), torch.optim.SGD([stray], lr=0.1), [])
+    with pytest.raises(StateError, match="none of the updater's models"):
+        split_state({"updater": updater.state_dict()}, updater)
