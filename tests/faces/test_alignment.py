@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ostinato.errors import ArgumentValueError
 from ostinato.faces.alignment import AlignedFace, even, padding, to_68, transform_points, umeyama
 from ostinato.faces.mean_face import MEAN_FACE, POINTS_98_TO_68
+from ostinato.faces.pose import Pose
 
 
 def _umeyama_by_the_paper(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -90,6 +91,22 @@ def test_crops_agree_with_recorded_numbers(recorded_face: dict[str, Any]) -> Non
         region = face.region_of_interest(size, centering, coverage, offset)
         assert np.abs(region - np.array(crop["region_of_interest"])).max() <= 1
         assert region.dtype == np.int32
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_random_points_have_a_crop_too(seed: int) -> None:
+    face = AlignedFace.of(np.random.default_rng(seed).normal(size=(68, 2)).astype(np.float32) * 100)
+    for centering in ("legacy", "face", "head"):
+        assert np.isfinite(face.crop_landmarks(64, centering)).all()  # type: ignore[arg-type]
+
+
+def test_a_crop_that_would_lie_nowhere_is_refused(landmarks: np.ndarray) -> None:
+    face = AlignedFace.of(landmarks)
+    # A head whose middle is in the camera: no landmarks are known to lead here, and a solver promises nothing.
+    face.__dict__["pose"] = Pose(np.eye(3)[None], np.array([[0.0, 0.0, 2.3]]))
+    with np.errstate(all="ignore"), pytest.raises(ArgumentValueError, match="fit no head"):
+        face.crop_matrix(64, "head")
+    assert np.isfinite(face.crop_matrix(64, "legacy")).all()
 
 
 def test_98_points_align_as_the_68_among_them(landmarks: np.ndarray) -> None:

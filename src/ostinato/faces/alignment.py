@@ -25,6 +25,9 @@ PADDING_RATIO: dict[str, float] = {"legacy": 0.375, "face": 0.5, "head": 0.625}
 CENTRE_POINT: dict[str, tuple[float, float, float]] = {"head": (0.0, 0.0, -2.3), "face": (0.0, -1.5, 4.2)}
 """What a crop is centred on, in coordinates of the head model: the middle of the skull, or of the face."""
 
+MAX_OFFSET = 100.0
+"""Units; a crop that lies further away from its face is taken for nonsense."""
+
 POSE_AXES = np.array([[6.0, 0.0, -2.3], [0.0, 6.0, -2.3], [0.0, 0.0, 3.7]])
 """Ends of three arrows from the middle of the skull, to show a pose by."""
 
@@ -132,10 +135,16 @@ class AlignedFace:
         if len(self.landmarks) == 4:
             return dict.fromkeys(PADDING_RATIO, zero)
         found = self.pose.project(np.array(list(CENTRE_POINT.values())))[0] - 0.5
+        # A real head turns its crop's centre by half a unit at most; landmarks that fit no head can lead anywhere.
+        if not (np.abs(found) < MAX_OFFSET).all():
+            raise ArgumentValueError("its landmarks fit no head in any pose, so its crop cannot be placed.")
         return {"legacy": zero, **dict(zip(CENTRE_POINT, found.astype(np.float32), strict=True))}
 
     def offset(self, centering: Centering) -> NDArray[np.float32]:
-        """(2,): how far, in units, the crop's centre lies from that of the legacy crop."""
+        """(2,): how far, in units, the crop's centre lies from that of the legacy crop.
+
+        :raises ArgumentValueError: the landmarks fit no head.
+        """
         # The legacy crop is the origin; asking for it must not cost a pose.
         return np.zeros(2, np.float32) if centering == "legacy" else self._offsets[centering]
 

@@ -144,9 +144,10 @@ class _Reader:
             raise _unexpected(self.text, start)
 
     def _close(self, mark: str, start: int) -> Any:
-        # Allowed directly after the opening mark, after a value, and after one trailing comma.
+        # Allowed directly after the opening mark, after a value, and after one trailing comma: never between a key and
+        # its value.
         top = self.stack.pop() if self.stack else None
-        if top is None or mark != _CLOSERS[top.mark] or top.needs in ("colon", "item") or top.commas > len(top.items):
+        if top is None or mark != _CLOSERS[top.mark] or top.needs in ("colon", "item"):
             raise _unexpected(self.text, start)
         if top.mark != "(":
             return top.items

@@ -152,6 +152,8 @@ def parse_metadata(text: str) -> FaceMetadata:
     if landmarks.shape not in [(count, 2) for count in LANDMARK_COUNTS]:
         shape = " x ".join(str(side) for side in landmarks.shape)
         raise MetadataError(f"its landmarks are {shape}; 68 x 2, 98 x 2 and 4 x 2 are understood")
+    if (landmarks == landmarks[0]).all():
+        raise MetadataError("its landmarks all lie on one spot")
     masks = alignments.take("mask", _dict, {})
     identity = alignments.take("identity", _dict, {})
     if len(masks) > MAX_MASKS or len(identity) > MAX_MASKS:
