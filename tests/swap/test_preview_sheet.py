@@ -107,3 +107,12 @@ def test_headers_carry_letters_that_stay_in_their_cells(cell: int) -> None:
     header = sheet[: int(cell / 4.5)]
     assert header.min() < 128
     assert (header[:, [0, cell, 2 * cell]] > 200).all()
+
+
+@pytest.mark.parametrize(("value", "shown"), [(1.7, 0), (-3.0, 255), (float("nan"), 255)])
+def test_a_predicted_mask_outside_the_range_is_clipped(value: float, shown: int) -> None:
+    prediction = np.zeros((1, 64, 64, 4), np.float32)
+    prediction[..., 3] = value
+    side = SheetColumns("a", np.zeros((1, 64, 64, 3), np.uint8), np.full((1, 64, 64), 255, np.uint8), {"a": prediction})
+    rebuilt = draw_sheet([side], SheetStyle(mask_opacity=50, mask_colour="#ffffff"))[14:, 64:]
+    assert (rebuilt == (128 if shown else 0)).all()
