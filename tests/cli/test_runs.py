@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ostinato.cli.main import run as command
+from ostinato.runs import GenerationContent, RetentionPolicy, RunFolder
+
+
+def _make_run(path: Path, iterations: tuple[int, ...] = (10, 20, 30)) -> Path:
+    with RunFolder(path, policy=RetentionPolicy(latest=-1)).open(recipe="swap/original") as run:
+        for iteration in iterations:
+            rate = 1e-4 if iteration < 30 else 5e-5
+            run.begin_session(
+                start_iteration=iteration - 10,
+                batch_size=16,
+                options={"optimizer.learning_rate": rate},
+                config={"optimizer": {"learning_rate": rate}},
+            )
+            content = GenerationContent(
+                iteration,
+                {"layer.weight": torch.full((4,), float(iteration))},
+                {"mean": torch.zeros(4)},
+                {"position": iteration},
+                average_loss=1 / iteration,
+                average_count=10,
+            )
+            run.commit(run.pack(content))
+            run._sessions = run.read(iteration).sessions
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return _make_run(tmp_path / "my_run")
+
+
+def _lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [re.sub(r" +", " ", line).strip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_list_finds_the_runs_below_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _make_run(folder.parent / "deep" / "er" / "other", (7,))
+    assert command(["runs", "list", str(folder.parent)]) == 0
+    lines = _lines(capsys)
+    assert lines[0].startswith("run recipe iteration loss size last saved")
+    assert lines[1].startswith("deep/er/other swap/original 7 0.14286 ")
+    assert lines[2].startswith("my_run swap/original 30 0.03333 ")
+
+
+def test_list_says_who_trains_and_what_is_damaged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunFolder(folder):
+        command(["runs", "list", str(folder.parent)])
+        assert _lines(capsys)[1].endswith("training")
+    (folder / "generations" / "00000030" / "manifest.json").write_text("")
+    command(["runs", "list", str(folder.parent)])
+    assert _lines(capsys)[1].endswith("damaged")
+
+
+def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["runs", "list", str(tmp_path)]) == 0
+    assert "No runs" in capsys.readouterr().out
+    assert command(["runs", "list", str(tmp_path / "absent")]) == 3
+
+
+def test_show_tells_generations_reasons_and_sessions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["runs", "show", str(folder)]) == 0
+    lines = _lines(capsys)
+    assert any(re.match(r"00000030 .* 0\.03333 .* latest latest$", line) for line in lines)
+    assert any(re.match(r"3 .* 20 10 16 optimizer\.learning_rate 0\.0001 -> 5e-05$", line) for line in lines)
+
+
+def test_verify_names_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["runs", "verify", str(folder)]) == 0
+    assert capsys.readouterr().out.count("whole") == 3
+    path = folder / "generations" / "00000020" / "optimizer.safetensors"
+    path.write_bytes(bytes(path.stat().st_size))
+    assert command(["runs", "verify", str(folder)]) == 4
+    captured = capsys.readouterr()
+    assert "00000020  damaged" in captured.out
+    assert "optimizer.safetensors holds only zero bytes" in captured.out
+    assert "1 of 3" in captured.err
+    assert command(["runs", "verify", str(folder), "30"]) == 0
+    assert command(["runs", "verify", str(folder), "20"]) == 4
+    assert command(["runs", "verify", str(folder), "25"]) == 3
+
+
+@pytest.mark.parametrize("file", ["run.json", "journal.jsonl"])
+def test_verify_says_when_nothing_is_lost(folder: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / file
+    path.write_bytes(bytes(path.stat().st_size))
+    assert command(["runs", "verify", str(folder)]) == 0
+    assert file in capsys.readouterr().out
+
+
+def test_restore_and_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["runs", "restore", str(folder), "10"]) == 0
+    out = capsys.readouterr().out
+    assert "00000020, 00000030" in out
+    assert "iteration 10" in out
+    assert [n.iteration for n in RunFolder(folder).names()] == [10]
+    assert command(["runs", "restore", str(folder), "10"]) == 0
+    assert "nothing was changed" in capsys.readouterr().out
+    assert command(["runs", "restore", str(folder), "--undo"]) == 0
+    assert [n.iteration for n in RunFolder(folder).names()] == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        ([], 2, "which generation"),
+        (["10", "--undo"], 2, "which generation"),
+        (["25"], 3, "no generation 25"),
+        (["--undo"], 1, "Nothing is set aside"),
+    ],
+)
+def test_restore_refuses_and_says_why(
+    folder: Path, arguments: list[str], status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["runs", "restore", str(folder), *arguments]) == status
+    assert says in capsys.readouterr().err
+    assert [n.iteration for n in RunFolder(folder).names()] == [10, 20, 30]
+
+
+def test_restore_refuses_what_is_damaged_and_what_is_trained(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunFolder(folder):
+        assert command(["runs", "restore", str(folder), "10"]) == 3
+    assert "in use by process" in capsys.readouterr().err
+    (folder / "generations" / "00000010" / "model.safetensors").unlink()
+    assert command(["runs", "restore", str(folder), "10"]) == 4
+    assert "model.safetensors is missing" in capsys.readouterr().err
+
+
+def test_diff_compares_generations_and_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["runs", "diff", f"{folder}@20", str(folder)]) == 0
+    lines = _lines(capsys)
+    assert "iteration 20 30" in lines
+    assert "optimizer.learning_rate 0.0001 5e-05" in lines
+    assert "layer.weight 40 60 20 50 %" in lines
+    other = _make_run(folder.parent / "other")
+    assert command(["runs", "diff", str(folder), str(other)]) == 0
+    assert "0 differ, 1 are equal bit for bit" in capsys.readouterr().out
+    assert command(["runs", "diff", str(folder), f"{other}@11"]) == 3
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("show", "verify"):
+        assert command(["runs", verb, str(tmp_path)]) == 3
+        assert "not a run folder" in capsys.readouterr().err
+    assert command(["runs", "restore", str(tmp_path), "1"]) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_looking_does_not_import_torch(folder: Path) -> None:
+    program = (
+        "import sys; from ostinato.cli.main import run; "
+        "run(['runs', 'list', sys.argv[1]]); run(['runs', 'show', sys.argv[1]]); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "00000030" in done.stdout
