@@ -129,7 +129,9 @@ def test_a_face_that_shrinks_is_averaged_and_not_sampled() -> None:
     stripes = np.zeros((100, 100, 3), np.float32)
     stripes[:, ::2] = 1
     picture = np.zeros((40, 40, 3), np.uint8)
-    paste(picture, stripes, np.ones((100, 100), np.float32), chain(enlarge(0.25), np.array([[1.0, 0, 8], [0, 1, 8]])))
+    paste(
+        picture, stripes, np.ones((100, 100), np.float32), chain(enlarge(0.25), np.array([[1.0, 0, 8.125], [0, 1, 8]]))
+    )
     middle = picture[14:26, 14:26].astype(int)
     assert abs(middle.mean() - 127.5) < 2
     assert np.ptp(middle) < 4
