@@ -120,6 +120,8 @@ def test_every_cut_is_noticed(suffix: str) -> None:
     for end in range(8, len(data) - 1, max(1, len(data) // 50)):
         with pytest.raises(PictureError):
             decode_bgr(data[:end])
+    with pytest.raises(PictureError, match="cut off"):
+        decode_bgr(data[: len(data) // 2])
 
 
 def test_flipped_bits_in_a_png_are_noticed(capfd: pytest.CaptureFixture[str]) -> None:

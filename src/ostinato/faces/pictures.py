@@ -121,6 +121,7 @@ def decode_bgr(data: bytes) -> NDArray[np.uint8]:
     if size.format == "PNG":
         _check_png(data)
     elif size.format == "JPEG" and data.rfind(_JPEG_END) < data.rfind(b"\xff\xda"):
+        # Older versions of the decoder leave the missing part grey and say nothing.
         raise PictureError("it is cut off: the JPEG end mark is missing")
     flags = cv2.IMREAD_UNCHANGED if size.format == "PNG" else cv2.IMREAD_COLOR
     try:
