@@ -11,7 +11,7 @@ from ostinato.faces.crop_file import file_bytes, file_identity
 from ostinato.faces.sample import CropSettings, PreparedFace
 
 SETTINGS = CropSettings(size=16, masks=("extended",))
-NAMES = [f"face_{number}.png" for number in range(10)]
+FACES = [file_identity(f"face_{number}.png", 1, 1) for number in range(10)]
 ROOMY = 10 * 2**20
 FILE = file_bytes(16, 1, 10)
 
@@ -21,12 +21,8 @@ def _face(number):
     return PreparedFace(pixels, pixels[..., :1], None)
 
 
-def _identity(number):
-    return file_identity(NAMES[number], 1, 1)
-
-
 def _open(folder, *sides, settings=SETTINGS, limit=ROOMY):
-    return open_crop_caches(folder, sides or [NAMES], settings, limit_bytes=limit)
+    return open_crop_caches(folder, sides or [FACES], settings, limit_bytes=limit)
 
 
 def _close(files):
@@ -45,10 +41,10 @@ def _total(folder):
 
 def test_faces_are_found_again_by_the_next_run(tmp_path):
     (file,) = _open(tmp_path / "new" / "cache")
-    file.write(3, _identity(3), _face(3))
+    file.write(3, FACES[3], _face(3))
     file.close()
     (file,) = _open(tmp_path / "new" / "cache")
-    assert file.read(3, _identity(3)).image[0, 0, 0] == 3
+    assert file.read(3, FACES[3]).image[0, 0, 0] == 3
     file.close()
 
 
@@ -64,24 +60,35 @@ def test_every_setting_has_its_own_cache(field):
         "mask_blur_kernel": 5,
         "mask_threshold": 5.0,
     }
-    assert cache_key(NAMES, dataclasses.replace(SETTINGS, **{field: other[field]})) != cache_key(NAMES, SETTINGS)
+    assert cache_key(FACES, dataclasses.replace(SETTINGS, **{field: other[field]})) != cache_key(FACES, SETTINGS)
 
 
 @pytest.mark.parametrize("version", ["FORMAT_VERSION", "PREPARATION_VERSION"])
 def test_every_version_has_its_own_cache(version, monkeypatch):
-    before = cache_key(NAMES, SETTINGS)
+    before = cache_key(FACES, SETTINGS)
     monkeypatch.setattr(crop_cache, version, 99)
-    assert cache_key(NAMES, SETTINGS) != before
+    assert cache_key(FACES, SETTINGS) != before
 
 
 def test_names_that_are_no_unicode_have_a_cache():
-    assert cache_key(["a\udcff.png"], SETTINGS) != cache_key(["b.png"], SETTINGS)
+    assert file_identity("a\udcff.png", 1, 1) != file_identity("a.png", 1, 1)
+
+
+def test_folders_with_the_same_names_have_their_own_caches(tmp_path):
+    # Frames of two films are often called alike.
+    other = [file_identity(f"face_{number}.png", 2, 1) for number in range(10)]
+    first, second = _open(tmp_path, FACES, other)
+    first.write(0, FACES[0], _face(0))
+    second.write(0, other[0], _face(1))
+    assert first.read(0, FACES[0]).image[0, 0, 0] == 0
+    assert second.read(0, other[0]).image[0, 0, 0] == 1
+    _close([first, second])
 
 
 def test_two_sides_of_one_list_share_a_file(tmp_path):
-    first, second = _open(tmp_path, NAMES, NAMES)
-    first.write(0, _identity(0), _face(0))
-    assert second.read(0, _identity(0)) is not None
+    first, second = _open(tmp_path, FACES, FACES)
+    first.write(0, FACES[0], _face(0))
+    assert second.read(0, FACES[0]) is not None
     assert len(_crops(tmp_path)) == 1
     _close([first, second])
 
@@ -89,12 +96,12 @@ def test_two_sides_of_one_list_share_a_file(tmp_path):
 def test_the_least_recently_used_file_makes_room(tmp_path):
     for coverage, age in ((0.7, 50), (0.8, 90), (0.9, 10)):
         _close(_open(tmp_path, settings=dataclasses.replace(SETTINGS, coverage=coverage)))
-        key = cache_key(NAMES, dataclasses.replace(SETTINGS, coverage=coverage))
+        key = cache_key(FACES, dataclasses.replace(SETTINGS, coverage=coverage))
         os.utime(tmp_path / (key.hex() + ".crops"), (time.time() - age, time.time() - age))
     before = set(_crops(tmp_path))
     _close(_open(tmp_path, settings=dataclasses.replace(SETTINGS, mask_dilation=1.0), limit=3 * FILE))
     removed = before - set(_crops(tmp_path))
-    assert removed == {cache_key(NAMES, dataclasses.replace(SETTINGS, coverage=0.8)).hex() + ".crops"}
+    assert removed == {cache_key(FACES, dataclasses.replace(SETTINGS, coverage=0.8)).hex() + ".crops"}
     assert _total(tmp_path) <= 3 * FILE
 
 
@@ -102,11 +109,11 @@ def test_using_a_file_makes_it_the_last_to_go(tmp_path):
     old, new = SETTINGS, dataclasses.replace(SETTINGS, coverage=0.8)
     for settings, age in ((old, 100), (new, 50)):
         _close(_open(tmp_path, settings=settings))
-        path = tmp_path / (cache_key(NAMES, settings).hex() + ".crops")
+        path = tmp_path / (cache_key(FACES, settings).hex() + ".crops")
         os.utime(path, (time.time() - age, time.time() - age))
     _close(_open(tmp_path, settings=old))
     _close(_open(tmp_path, settings=dataclasses.replace(SETTINGS, coverage=0.9), limit=2 * FILE))
-    assert cache_key(NAMES, old).hex() + ".crops" in _crops(tmp_path)
+    assert cache_key(FACES, old).hex() + ".crops" in _crops(tmp_path)
 
 
 def test_a_file_in_use_is_never_removed(tmp_path):
@@ -122,7 +129,7 @@ def test_a_file_in_use_is_never_removed(tmp_path):
 
 
 def test_sides_that_do_not_fit_keep_the_same_share(tmp_path, caplog):
-    many = [f"{number}.png" for number in range(400)]
+    many = [file_identity(f"{number}.png", 1, 1) for number in range(400)]
     few = many[:100]
     limit = file_bytes(16, 1, 250)
     large, small = _open(tmp_path, many, few, limit=limit)
@@ -134,7 +141,7 @@ def test_sides_that_do_not_fit_keep_the_same_share(tmp_path, caplog):
 
 
 def test_a_cache_grows_when_it_may_be_larger(tmp_path):
-    many = [f"{number}.png" for number in range(400)]
+    many = [file_identity(f"{number}.png", 1, 1) for number in range(400)]
     _close(_open(tmp_path, many, limit=file_bytes(16, 1, 250)))
     (file,) = _open(tmp_path, many)
     assert file.capacity == 400
@@ -146,7 +153,7 @@ def test_a_lowered_limit_is_kept(tmp_path):
     _close(_open(tmp_path, settings=dataclasses.replace(SETTINGS, coverage=0.8)))
     _close(_open(tmp_path, limit=FILE))
     assert _total(tmp_path) <= FILE
-    assert _crops(tmp_path) == [cache_key(NAMES, SETTINGS).hex() + ".crops"]
+    assert _crops(tmp_path) == [cache_key(FACES, SETTINGS).hex() + ".crops"]
 
 
 def test_no_room_at_all_means_no_cache(tmp_path):
@@ -160,14 +167,14 @@ def test_a_damaged_file_is_built_anew(tmp_path, content):
     file.close()
     file.path.write_bytes(content)
     (file,) = _open(tmp_path)
-    assert file.read(0, _identity(0)) is None
-    file.write(0, _identity(0), _face(0))
-    assert file.read(0, _identity(0)) is not None
+    assert file.read(0, FACES[0]) is None
+    file.write(0, FACES[0], _face(0))
+    assert file.read(0, FACES[0]) is not None
     file.close()
 
 
 def test_a_folder_in_place_of_the_file_costs_the_cache_and_not_the_run(tmp_path, caplog):
-    (tmp_path / (cache_key(NAMES, SETTINGS).hex() + ".crops")).mkdir()
+    (tmp_path / (cache_key(FACES, SETTINGS).hex() + ".crops")).mkdir()
     assert _open(tmp_path) == [None]
     assert "goes on without it" in caplog.text
 
@@ -179,7 +186,7 @@ def test_a_file_in_place_of_the_folder_costs_the_cache_and_not_the_run(tmp_path)
 
 def test_a_cache_on_a_read_only_mount_is_used(tmp_path, monkeypatch):
     (file,) = _open(tmp_path)
-    file.write(1, _identity(1), _face(1))
+    file.write(1, FACES[1], _face(1))
     file.close()
     real_open = os.open
 
@@ -191,9 +198,9 @@ def test_a_cache_on_a_read_only_mount_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "open", read_only_mount)
     monkeypatch.setattr(os, "utime", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
     (file,) = _open(tmp_path)
-    assert file.read(1, _identity(1)) is not None
+    assert file.read(1, FACES[1]) is not None
     file.close()
-    assert _open(tmp_path, [*NAMES, "new.png"]) == [None]
+    assert _open(tmp_path, [*FACES, file_identity("new.png", 1, 1)]) == [None]
 
 
 def test_parts_that_a_killed_process_left_are_cleared_after_a_while(tmp_path):
@@ -209,6 +216,6 @@ def test_parts_that_a_killed_process_left_are_cleared_after_a_while(tmp_path):
 def test_without_locks_the_cache_works(tmp_path, monkeypatch):
     monkeypatch.setattr(crop_cache, "fcntl", None)
     (file,) = _open(tmp_path)
-    file.write(0, _identity(0), _face(0))
-    assert file.read(0, _identity(0)) is not None
+    file.write(0, FACES[0], _face(0))
+    assert file.read(0, FACES[0]) is not None
     file.close()

@@ -180,6 +180,24 @@ def test_cached_and_uncached_batches_are_equal(make):
     _assert_same(_take(cached, 24, 3), expected)
 
 
+def test_after_one_pass_no_face_is_prepared_again(make, tmp_path, write_sample, picture, monkeypatch):
+    for side in ("c", "d"):  # the same names in both folders
+        (tmp_path / side).mkdir()
+        for number in range(4):
+            write_sample(tmp_path / side / f"{number}.png", np.roll(picture, number + ord(side), axis=0))
+    prepared = []
+
+    def counted(path, settings):
+        prepared.append(path)
+        return prepare_face(path, settings)
+
+    monkeypatch.setattr(prepared_faces, "prepare_face", counted)
+    loader = make(sides={side: scan_folder(tmp_path / side) for side in ("c", "d")}, batch_size=4, cache=True)
+    for _ in range(4):
+        loader.next_batch()
+    assert sorted(prepared) == sorted((tmp_path / side / f"{number}.png") for side in "cd" for number in range(4))
+
+
 def test_another_seed_gives_other_batches(make):
     one, other = make().next_batch(), make(seed=2).next_batch()
     assert not torch.equal(one.inputs, other.inputs)

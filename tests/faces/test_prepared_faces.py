@@ -39,13 +39,12 @@ def faces(request, folder):
     return PreparedFaces(scan_folder(folder) if request.param == "scan" else sorted(folder.iterdir()), SETTINGS)
 
 
-def _cache(tmp_path, faces):
-    (cache,) = open_crop_caches(tmp_path / "cache", [faces.names()], SETTINGS, limit_bytes=10**8)
-    return cache
+def _open(faces, tmp_path):
+    faces.use_cache(*open_crop_caches(tmp_path / "cache", [faces.identify()], SETTINGS, limit_bytes=10**8))
 
 
 def test_a_face_is_prepared_once_and_the_cache_gives_the_same_pixels(tmp_path, faces, calls):
-    faces.open(_cache(tmp_path, faces))
+    _open(faces, tmp_path)
     first = [faces.load(number) for number in range(3)]
     second = [faces.load(number) for number in range(3)]
     assert calls == ["face_0.png", "face_1.png", "face_2.png"]
@@ -58,14 +57,14 @@ def test_a_face_is_prepared_once_and_the_cache_gives_the_same_pixels(tmp_path, f
 def test_both_kinds_of_list_find_the_same_cache(tmp_path, folder, calls):
     for side in (scan_folder(folder), sorted(folder.iterdir())):
         faces = PreparedFaces(side, SETTINGS)
-        faces.open(_cache(tmp_path, faces))
+        _open(faces, tmp_path)
         faces.load(1)
         assert faces.path(1) == folder / "face_1.png"
     assert len(calls) == 1
 
 
 def test_without_a_cache_each_use_prepares(faces, calls):
-    faces.open(None)
+    faces.identify()
     faces.load(0)
     faces.load(0)
     assert len(calls) == 2
@@ -74,7 +73,7 @@ def test_without_a_cache_each_use_prepares(faces, calls):
 def test_a_file_changed_between_runs_is_prepared_anew(tmp_path, folder, write_sample, picture, calls):
     for number in range(2):
         faces = PreparedFaces(scan_folder(folder), SETTINGS)
-        faces.open(_cache(tmp_path, faces))
+        _open(faces, tmp_path)
         loaded = faces.load(0)
         write_sample(folder / "face_0.png", 255 - picture)
         os.utime(folder / "face_0.png", ns=(number, number))
@@ -83,7 +82,7 @@ def test_a_file_changed_between_runs_is_prepared_anew(tmp_path, folder, write_sa
 
 
 def test_a_file_that_vanished_is_named_unless_it_is_cached(tmp_path, folder, faces):
-    faces.open(_cache(tmp_path, faces))
+    _open(faces, tmp_path)
     faces.load(0)
     for name in ("face_0.png", "face_1.png"):
         (folder / name).unlink()
@@ -94,7 +93,7 @@ def test_a_file_that_vanished_is_named_unless_it_is_cached(tmp_path, folder, fac
 
 
 def test_a_file_that_changed_while_training_is_named(folder, faces, write_sample, picture):
-    faces.open(None)
+    faces.identify()
     write_sample(folder / "face_2.png", 255 - picture)
     os.utime(folder / "face_2.png", ns=(5, 5))
     with pytest.raises(FaceFileError, match=r"face_2.png.*changed while training") as caught:
@@ -105,11 +104,11 @@ def test_a_file_that_changed_while_training_is_named(folder, faces, write_sample
 def test_a_missing_file_is_named_when_a_list_is_opened(folder):
     faces = PreparedFaces([folder / "face_0.png", folder / "gone.png"], SETTINGS)
     with pytest.raises(FaceFileError, match=r"gone\.png"):
-        faces.open(None)
+        faces.identify()
 
 
 def test_landmarks_are_those_of_the_prepared_face(faces):
-    faces.open(None)
+    faces.identify()
     np.testing.assert_allclose(faces.landmarks(0), faces.load(0).landmarks, atol=1e-4)
 
 
@@ -117,7 +116,7 @@ def test_a_face_without_landmarks_is_named(folder, write_sample):
     write_sample(folder / "plain.png", metadata=None)
     write_sample(folder / "square.png", points=[[10, 10], [90, 10], [90, 90], [10, 90]])
     faces = PreparedFaces([folder / "plain.png", folder / "square.png"], CropSettings(32))
-    faces.open(None)
+    faces.identify()
     for number, name in enumerate(("plain.png", "square.png")):
         with pytest.raises(FaceFileError, match=rf"{name}.*no 68 landmarks"):
             faces.landmarks(number)

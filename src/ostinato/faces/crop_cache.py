@@ -47,11 +47,13 @@ _LOCK_NAME = "crops.lock"
 _STALE_PART_SECONDS = 3600.0
 
 
-def cache_key(names: Sequence[str], settings: CropSettings) -> bytes:
+def cache_key(identities: Sequence[bytes], settings: CropSettings) -> bytes:
     """16 bytes for a list of face files and the settings of their crops.
 
-    The folder is not part of it: faces that were moved, or are reached by another path, find their cache. When faces
-    are added or removed it is another list, and its cache is built anew.
+    Faces that were moved, or are reached by another path, find their cache: the folder is not part of the identities.
+    When a face is added, removed or changed it is another list, and its cache is built anew in the next pass. The
+    other choice, one cache for all states of a folder, would have two copies of a folder overwrite each other's
+    faces without end.
     """
     digest = hashlib.blake2b(digest_size=16)
     shape = {
@@ -61,25 +63,26 @@ def cache_key(names: Sequence[str], settings: CropSettings) -> bytes:
         "settings": dataclasses.asdict(settings),
     }
     digest.update(json.dumps(shape, sort_keys=True).encode())
-    for name in names:
-        digest.update(b"\0" + name.encode(errors="surrogateescape"))
+    for identity in identities:
+        digest.update(identity)
     return digest.digest()
 
 
 def open_crop_caches(
-    folder: Path, sides: Sequence[Sequence[str]], settings: CropSettings, *, limit_bytes: int
+    folder: Path, sides: Sequence[Sequence[bytes]], settings: CropSettings, *, limit_bytes: int
 ) -> list[CropFile | None]:
     """Open or create the files for all sides of a run.
 
     :param folder: the cache folder; made if it does not exist.
-    :param sides: for each side the names of its face files, in order. A face's place is its record.
+    :param sides: for each side the identities of its face files (see :func:`ostinato.faces.crop_file.file_identity`),
+        in order. A face's place is its record.
     :param limit_bytes: how much the cache folder may take in all. If the sides need more, each side keeps the same
         share of its faces.
     :return: one file per side; None where there is none and none can be made.
     """
     masks = len(settings.masks)
-    keys = [cache_key(names, settings) for names in sides]
-    wanted = {key: len(names) for key, names in zip(keys, sides, strict=True)}
+    keys = [cache_key(identities, settings) for identities in sides]
+    wanted = {key: len(identities) for key, identities in zip(keys, sides, strict=True)}
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     opened: dict[bytes, CropFile | None] = {}

@@ -151,16 +151,14 @@ class SwapLoader:
         """
         if self._opened:
             raise StateError("This loader is open already.")
-        if self._cache_dir is None:
-            self._caches = [None] * len(self._faces)
-        else:
-            names = [faces.names() for faces in self._faces]
-            self._caches = open_crop_caches(self._cache_dir, names, self._crop, limit_bytes=self._cache_bytes)
         _opencv_threads.hold()
         self._opened = True
         try:
-            for faces, cache in zip(self._faces, self._caches, strict=True):
-                faces.open(cache)
+            identities = [faces.identify() for faces in self._faces]
+            if self._cache_dir is not None:
+                self._caches = open_crop_caches(self._cache_dir, identities, self._crop, limit_bytes=self._cache_bytes)
+                for faces, cache in zip(self._faces, self._caches, strict=True):
+                    faces.use_cache(cache)
             if workers := worker_count(self._options.num_processes):
                 self._pool = ThreadPoolExecutor(workers, thread_name_prefix="faces")
             if self._switches.warp and self._switches.warp_to_landmarks:
@@ -179,7 +177,7 @@ class SwapLoader:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
         for faces in self._faces:
-            faces.close()
+            faces.use_cache(None)
         for cache in self._caches:
             if cache is not None:
                 cache.close()

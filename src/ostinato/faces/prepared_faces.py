@@ -32,7 +32,7 @@ class PreparedFaces:
         self._scan = side if isinstance(side, FolderScan) else None
         self._paths = () if isinstance(side, FolderScan) else tuple(map(Path, side))
         self._settings = settings
-        self._identities: npt.NDArray[np.uint8] | None = None
+        self._identities = b""
         self._cache: CropFile | None = None
 
     def __len__(self) -> int:
@@ -42,35 +42,30 @@ class PreparedFaces:
         """The file of face number ``index``."""
         return self._paths[index] if self._scan is None else self._scan.files[index].path
 
-    def names(self) -> list[str]:
-        """The files' names without their folder, in order."""
-        return [path.name for path in self._paths] if self._scan is None else [file.name for file in self._scan.files]
+    def identify(self) -> list[bytes]:
+        """Note the state of all files (of a scan: as they were then), and give their identities in order.
 
-    def open(self, cache: CropFile | None) -> None:
-        """Note the state of all files (of a scan: as they were then), and use ``cache`` from now on.
-
-        :param cache: owned by the caller.
         :raises FaceFileError: a file is not there.
         """
         if self._scan is None:
-            identities = b"".join(map(_identity, self._paths))
+            identities = list(map(_identity, self._paths))
         else:
-            identities = b"".join(file_identity(file.name, file.bytes, file.mtime_ns) for file in self._scan.files)
-        self._identities = np.frombuffer(identities, dtype=np.uint8).reshape(-1, 16)
-        self._cache = cache
+            identities = [file_identity(file.name, file.bytes, file.mtime_ns) for file in self._scan.files]
+        self._identities = b"".join(identities)
+        return identities
 
-    def close(self) -> None:
-        """Let go of the cache."""
-        self._cache = None
+    def use_cache(self, cache: CropFile | None) -> None:
+        """Read from and write to ``cache``, which stays the caller's; None uses none."""
+        self._cache = cache
 
     def load(self, index: int) -> PreparedFace:
         """The prepared face number ``index``; its arrays may be read-only.
 
-        A face that is in the cache does not need its file any more: it is as it was when this object was opened.
+        Call :meth:`identify` first. A face that is in the cache does not need its file any more: it is as it was then.
 
         :raises FaceFileError: the file cannot be used, is gone, or was changed while training.
         """
-        identity = b"" if self._identities is None else self._identities[index].tobytes()
+        identity = self._identities[16 * index : 16 * index + 16]
         cache = self._cache
         if cache is not None and (face := cache.read(index, identity)) is not None:
             return face
@@ -79,7 +74,7 @@ class PreparedFaces:
             face = prepare_face(path, self._settings)
         except cv2.error as error:
             raise face_file_error(path, f"its pixels cannot be processed ({error})") from error
-        if identity and _identity(path) != identity:
+        if _identity(path) != identity:
             raise face_file_error(
                 path,
                 "it was changed while training used it",
