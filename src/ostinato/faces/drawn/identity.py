@@ -218,9 +218,9 @@ def _jitter(rng: np.random.Generator, colour: Colour, by: int) -> Colour:
 
 def shade(colour: Colour, factor: float | tuple[float, float, float]) -> Colour:
     """``colour`` times ``factor`` (one, or one per channel), kept within 0 to 255."""
-    factors = (factor, factor, factor) if isinstance(factor, (int, float)) else factor
-    r, g, b = (min(255, max(0, round(c * f))) for c, f in zip(colour, factors, strict=True))
-    return r, g, b
+    red, green, blue = (factor, factor, factor) if isinstance(factor, (int, float)) else factor
+    r, g, b = round(colour[0] * red), round(colour[1] * green), round(colour[2] * blue)
+    return min(max(r, 0), 255), min(max(g, 0), 255), min(max(b, 0), 255)
 
 
 def _lip_colour(skin: Colour, strength: float) -> Colour:
