@@ -123,7 +123,7 @@ def verify(
         regular = [name for name in whole if not name.endswith("-error")]
         raise DamagedRunError(
             f"{len({found.generation for found in wrong})} of {len(names)} generation(s) of {run} are damaged.",
-            advice=f"Training goes on from {regular[-1]}; the damaged ones are moved aside then, not deleted."
+            advice=f"Training would go on from {regular[-1]} and move newer, damaged ones aside."
             if regular
             else "None is whole. Put the files back from a backup.",
             folder=run,

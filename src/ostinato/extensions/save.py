@@ -29,8 +29,6 @@ SaveOptimizer = Literal["always", "exit", "never"]
 class GenerationStore(Protocol):
     """Where generations go; :class:`ostinato.runs.store.RunStore` is one."""
 
-    def use_policy(self, policy: RetentionPolicy) -> None: ...
-
     def open(self) -> None: ...
 
     def load(self, which: int | str | None = None) -> LoadedGeneration | None: ...
@@ -81,7 +79,7 @@ class Snapshot(Extension):
     :param save_optimizer: ``always``; ``exit``: only at the end, earlier saves carry the last one on; ``never``.
     :param loss_definition: text that is equal exactly when watched losses may be compared; another text resets the bar.
     :param minimum_iterations: a mean over fewer iterations never makes a best state.
-    :param store: where to save.
+    :param store: where to save; ``max_size`` then has no effect, since the store has its own policy of what to keep.
     :param on_result: called in the trainer's thread with the result of every save.
     :raises ArgumentTypeError: ``max_size`` is no whole number.
     :raises ArgumentValueError: a value is out of range.
@@ -118,7 +116,7 @@ class Snapshot(Extension):
         if save_optimizer not in ("always", "exit", "never"):
             raise ArgumentValueError(f"save_optimizer is {save_optimizer!r}; choose 'always', 'exit' or 'never'.")
         self.trigger = SaveDue(every, snapshot_every, monitor, on_asked=self._collect)
-        self.policy = (
+        self._policy = (
             RetentionPolicy(latest=max_size if max_size == -1 else max(2, max_size))
             if snapshot_every is None
             else RetentionPolicy(snapshots=max_size)
@@ -165,8 +163,9 @@ class Snapshot(Extension):
         :raises DamagedRunError: the folder holds state, and none of it can be read whole.
         :raises StateError: the folder holds a run, and ``autoload`` is off.
         """
-        store = self._given_store if self._given_store is not None else RunStore(RunFolder(trainer.out))
-        store.use_policy(self.policy)
+        store = self._given_store
+        if store is None:
+            store = RunStore(RunFolder(trainer.out, policy=self._policy))
         store.open()
         self._store = store
         try:
@@ -327,4 +326,4 @@ class Snapshot(Extension):
 
 
 def _is_signal(reason: str | None) -> bool:
-    return reason is not None and reason.upper().startswith("SIG")
+    return reason is not None and reason.lower().startswith("sig")  # "signal", or a name such as "SIGTERM"

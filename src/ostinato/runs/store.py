@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ostinato.runs.content import GenerationContent, LoadedGeneration
 from ostinato.runs.folder import RunFolder
-from ostinato.runs.retention import RetentionPolicy
 from ostinato.runs.writer import GenerationWriter, SaveResult
 
 
@@ -20,10 +19,6 @@ class RunStore:
         self.writer = GenerationWriter(run)
         self._loaded = loaded
         self._opened_here = False
-
-    def use_policy(self, policy: RetentionPolicy) -> None:
-        """From now on keep what this policy wants."""
-        self.run.policy = policy
 
     def open(self) -> None:
         """Take the folder's lock, unless the caller has, and start the writer."""
