@@ -141,3 +141,35 @@ def test_the_message_names_argument_and_value() -> None:
         IntervalTrigger(-3, "iteration")
     with pytest.raises(ValueError, match=r"unit is 'steps'\. Use one of iteration, epoch"):
         IntervalTrigger(3, "steps")
+
+
+@pytest.mark.parametrize(
+    ("period", "unit", "loaded", "at", "indices", "expected"),
+    [
+        # saved before the trigger was asked at 100: late rather than never
+        (100, "iteration", {"unit": "iteration", "baseline": 99}, 100, [101, 102, 200], [101, 200]),
+        # saved later than the counters: the counters win
+        (100, "iteration", {"unit": "iteration", "baseline": 500}, 100, [101, 200, 201], [200]),
+        # another period since: what lay before the resume is past
+        (500, "iteration", {"unit": "iteration", "baseline": 1500}, 1500, [1501, 1999, 2000, 2001], [2000]),
+        # another unit since: the base line means nothing
+        (1, "sample", {"unit": "iteration", "baseline": 1}, 3, [3, 3, 4], [4]),
+        (10, "iteration", {"unit": "iteration", "baseline": None}, 37, [38, 39, 40, 41], [40]),
+        (10, "iteration", {}, 9, [10, 11, 20], [10, 20]),
+    ],
+)
+def test_the_saved_base_line_counts_if_it_fits(stand_in, period, unit, loaded, at, indices, expected) -> None:
+    counter = {"iteration": "iteration", "sample": "samples"}[unit]
+    trigger = IntervalTrigger(period, unit)
+    trigger.load_state_dict(loaded)
+    trigger.initialize(stand_in(**{counter: at}))
+    assert [index for index in indices if trigger(stand_in(**{counter: index}))] == expected
+
+
+def test_the_base_line_is_the_index_of_the_last_call_whether_it_fired_or_not(stand_in) -> None:
+    trigger = IntervalTrigger(5, "iteration")
+    assert trigger.state_dict() == {"unit": "iteration", "baseline": None}
+    trigger.initialize(stand_in(iteration=3))
+    for index in (4, 5, 7):
+        trigger(stand_in(iteration=index))
+        assert trigger.state_dict() == {"unit": "iteration", "baseline": index}
