@@ -2,14 +2,14 @@
 
     python benchmarks/swap_update.py [--models original lightweight] [--threads 1 2] [--rounds 5] [--variants ...]
 
-Both steps take random bytes as pictures, 64 x 64, and go through the model, the losses, the gradients and the optimizer.
-*Ours* is what training runs: encoder once for both sides, ssim and mse weighted by masks of face, eyes and mouth,
-Adam with decay groups. The *bare* step is the shortest PyTorch program for the same layers: ``nn.Conv2d`` with symmetric
-padding, ``nn.PixelShuffle``, plain mse, fused Adam. It takes the same bytes.
+Both steps take random bytes as pictures, 64 x 64, and go through the model, the losses, the gradients and the
+optimizer. *Ours* is what training runs: encoder once for both sides, ssim and mse weighted by masks of face, eyes and
+mouth, Adam with decay groups. The *bare* step is the shortest PyTorch program for the same layers: ``nn.Conv2d`` with
+symmetric padding, ``nn.PixelShuffle``, plain mse, fused Adam. It takes the same bytes.
 
 In each round all steps of a table run one after the other in the same process, so that whatever else the machine does
-meets all of them. The table gives medians over rounds, and the median of the ratios within the rounds. CPU-seconds count
-all threads and are steadier than the clock on a shared machine. On a GPU the clock is read after synchronising.
+meets all of them. The table gives medians over rounds, and the median of the ratios within the rounds. CPU-seconds
+count all threads and are steadier than the clock on a shared machine. On a GPU the clock is read after synchronising.
 
 Variants: ``float32``; ``channels_last`` (weights and pictures in that layout); ``bfloat16`` (autocast); ``compile``
 (torch.compile of the model; needs a C++ compiler on a CPU). Each prints why it is left out where it cannot run.

@@ -149,9 +149,10 @@ class GradientClipper:
         filled = count.clamp(max=len(norms))
         # The entries that were never written are infinite and sort behind all others.
         ordered = norms.sort().values
-        rank = (filled - 1).clamp(min=0) * (int(10 * self.value) / 100)
+        last = (filled - 1).clamp(min=0)
+        rank = last.to(norm.dtype) * (int(10 * self.value) / 100)
         below = rank.floor().long()
-        above = torch.minimum(below + 1, (filled - 1).clamp(min=0))
+        above = torch.minimum(below + 1, last)
         share = rank - below
         threshold = ordered[below] + share * (ordered[above] - ordered[below])
         factor = (threshold / (norm + _EPSILON)).clamp(max=1.0)

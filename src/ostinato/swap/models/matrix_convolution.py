@@ -45,7 +45,9 @@ class _MatrixConvolution(torch.autograd.Function):
         ctx.geometry = (x.shape, stride, padding)
         height = (x.shape[2] + 2 * padding - kernel) // stride + 1
         y = torch.addmm(bias, windows, weight.flatten(1).t())
-        return y.view(batch, places, -1).transpose(1, 2).reshape(batch, -1, height, places // height)
+        y = y.view(batch, height, places // height, -1).permute(0, 3, 1, 2)
+        # A tensor of its own, so that an activation can work in place on it.
+        return y.clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
