@@ -1,10 +1,10 @@
 """How long a save holds up training, beside one in-memory copy of the state and beside torch.save.
 
-    python benchmarks/save_stall.py [--parameters 80] [--saves 5] [--folder DIR]
+    python benchmarks/save_stall.py [--parameters 80] [--saves 5] [--folder DIR] [--prepare]
 
 The state is that of a model with Adam: three numbers for each parameter. The in-memory copy into memory that is there
 already is the floor: nothing that lets training change the tensors again can be faster. The first save also has to
-get that memory from the system, so it is shown apart.
+get that memory from the system, so it is shown apart; in training the writer does that during the first iterations.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--parameters", type=float, default=80, help="millions of parameters (default 80)")
     parser.add_argument("--saves", type=int, default=5, help="how often each is measured (default 5)")
     parser.add_argument("--folder", type=Path, help="where to save (default: a temporary folder)")
+    parser.add_argument("--prepare", action="store_true", help="get the memory beforehand, as training does")
     options = parser.parse_args()
 
     model = make_state(int(options.parameters * 1e6))
@@ -75,6 +76,9 @@ def main() -> None:
         with RunFolder(Path(folder) / "run").open() as run:
             run.begin_session(start_iteration=0)
             writer = GenerationWriter(run).open()
+            if options.prepare:
+                writer.prepare(everything)
+                writer.flush()
             stalls, behind = [], []
             for save in range(1, options.saves + 2):
                 writer.submit(GenerationContent(save, model, optimizer))

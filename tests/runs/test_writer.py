@@ -123,6 +123,18 @@ def test_the_block_is_used_again() -> None:
     assert copy.allocated_bytes == size
 
 
+def test_memory_got_beforehand_is_what_the_first_save_uses(
+    run: RunFolder, writer: GenerationWriter, make_content: MakeContent
+) -> None:
+    content = make_content(10)
+    writer.prepare(run.pack(content).tensors.values())
+    assert writer.flush() == []
+    block = writer._copy._block
+    writer.submit(content)
+    assert writer._copy._block.data_ptr() == block.data_ptr()
+    assert writer.flush()[0].error is None
+
+
 def test_copies_keep_shape_type_value_and_memory_order() -> None:
     tensors = {
         "last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),

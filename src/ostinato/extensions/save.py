@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Protocol
+
+from torch import Tensor
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, SaveError, StateError
 from ostinato.extensions.save_due import SaveDue
@@ -19,6 +21,7 @@ from ostinato.runs.content import KEEP_OPTIMIZER, GenerationContent, LoadedGener
 from ostinato.runs.folder import RunFolder
 from ostinato.runs.retention import RetentionPolicy
 from ostinato.runs.store import RunStore
+from ostinato.runs.tree import pack_tree
 from ostinato.runs.writer import SaveResult
 
 _log = logging.getLogger(__name__)
@@ -32,6 +35,8 @@ class GenerationStore(Protocol):
     def open(self) -> None: ...
 
     def load(self, which: int | str | None = None) -> LoadedGeneration | None: ...
+
+    def prepare(self, state: Iterable[Tensor]) -> None: ...
 
     def submit(self, content: GenerationContent) -> None: ...
 
@@ -115,7 +120,7 @@ class Snapshot(Extension):
             raise ArgumentValueError(f"mode is {mode!r}; it must be 'min' or 'max'.")
         if save_optimizer not in ("always", "exit", "never"):
             raise ArgumentValueError(f"save_optimizer is {save_optimizer!r}; choose 'always', 'exit' or 'never'.")
-        self.trigger = SaveDue(every, snapshot_every, monitor, on_asked=self._collect)
+        self.trigger = SaveDue(every, snapshot_every, monitor, on_asked=self._watch)
         self._policy = (
             RetentionPolicy(latest=max_size if max_size == -1 else max(2, max_size))
             if snapshot_every is None
@@ -136,6 +141,7 @@ class Snapshot(Extension):
         self._given_store = store
         self._store: GenerationStore | None = None
         self._on_result = on_result
+        self._is_prepared = False
         self._start_iteration = 0
         self._asked_iteration = -1  # of the newest save that was submitted
         self._is_complete = False  # whether that save holds all that the last save of a run must hold
@@ -302,6 +308,15 @@ class Snapshot(Extension):
 
     def _target_of(self, trainer: TrainerView) -> Any:
         return trainer if self._target is None else self._target
+
+    def _watch(self, trainer: TrainerView) -> None:
+        """In every iteration: hear of saves that ended; after the first one, get the memory for the copies."""
+        if not self._is_prepared and self._store is not None:
+            self._is_prepared = True  # only now: optimizers make their state in their first step
+            parts = split_state(self._target_of(trainer).state_dict(), trainer.updater)
+            others = pack_tree([parts.optimizer, parts.rest])[1].values()
+            self._store.prepare([*parts.model.values(), *others])
+        self._collect()
 
     def _collect(self, *, wait: bool = False) -> None:
         if self._store is None:

@@ -25,7 +25,7 @@ class SaveDue(Trigger):
     :param every: when an ordinary save is due, anything :func:`~ostinato.loop.triggers.get_trigger` takes.
     :param snapshot_every: when a snapshot is due; None: never.
     :param monitor: key of the observation whose mean is kept; None: none.
-    :param on_asked: called in every iteration.
+    :param on_asked: called with the trainer in every iteration.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class SaveDue(Trigger):
         snapshot_every: Any = None,
         monitor: str | None = None,
         *,
-        on_asked: Callable[[], None] | None = None,
+        on_asked: Callable[[TrainerView], None] | None = None,
     ) -> None:
         self.every = get_trigger(every)
         self.snapshot_every = get_trigger(snapshot_every)
@@ -48,7 +48,7 @@ class SaveDue(Trigger):
 
     def __call__(self, trainer: TrainerView) -> bool:
         if self._on_asked is not None:
-            self._on_asked()
+            self._on_asked(trainer)
         if self.monitor is not None:
             value = trainer.observation.get(self.monitor)
             if value is not None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from torch import Tensor
+
 from ostinato.runs.content import GenerationContent, LoadedGeneration
 from ostinato.runs.folder import RunFolder
 from ostinato.runs.writer import GenerationWriter, SaveResult
@@ -40,6 +44,10 @@ class RunStore:
         if self.run.session is None:
             self.run.begin_session(start_iteration=loaded.iteration if loaded else 0)
         return loaded
+
+    def prepare(self, state: Iterable[Tensor]) -> None:
+        """See :meth:`GenerationWriter.prepare`."""
+        self.writer.prepare(state)
 
     def submit(self, content: GenerationContent) -> None:
         """See :meth:`GenerationWriter.submit`."""

@@ -6,7 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from ostinato.errors import SaveError, StateError
 from ostinato.runs.commit import PackedContent
@@ -51,7 +54,7 @@ class GenerationWriter:
         """Seconds that the last ``submit`` held up its caller."""
         self._copy = HostCopy()
         self._condition = threading.Condition()
-        self._job: PackedContent | None = None
+        self._job: PackedContent | Callable[[], None] | None = None
         self._is_working = False
         self._is_closing = False
         self._results: deque[SaveResult] = deque()
@@ -71,6 +74,21 @@ class GenerationWriter:
             self._thread = threading.Thread(target=self._work, name="generation-writer", daemon=True)
             self._thread.start()
         return self
+
+    def prepare(self, state: Iterable[Tensor]) -> None:
+        """Get the memory for copies of these tensors in the background; else the first ``submit`` waits for it."""
+        tensors = list(state)
+        # Some more for what grows, such as the state of extensions, and for the alignment of each tensor.
+        size = int(sum(t.numel() * t.element_size() + 64 for t in tensors) * 1.01)
+        pinned = any(tensor.device.type == "cuda" for tensor in tensors)
+
+        def get_memory() -> None:
+            try:
+                self._copy.prepare(size, pinned=pinned)
+            except MemoryError:
+                _log.debug("no memory for a copy of the state yet")
+
+        self._hand_over(get_memory)
 
     def submit(self, content: GenerationContent) -> None:
         """Take a copy of a state and save it in the background.
@@ -96,9 +114,7 @@ class GenerationWriter:
             with self._condition:
                 self._results.append(result)
         else:
-            with self._condition:
-                self._job = copied
-                self._condition.notify_all()
+            self._hand_over(copied)
         self.last_hold_up = time.perf_counter() - started
 
     def poll(self) -> list[SaveResult]:
@@ -127,6 +143,12 @@ class GenerationWriter:
         self._copy = HostCopy()
         return results
 
+    def _hand_over(self, job: PackedContent | Callable[[], None]) -> None:
+        self._wait_until_idle()
+        with self._condition:
+            self._job = job
+            self._condition.notify_all()
+
     def _wait_until_idle(self) -> None:
         with self._condition:
             while self._job is not None or self._is_working:
@@ -141,10 +163,11 @@ class GenerationWriter:
                 if job is None:
                     return
                 self._is_working = True
-            result = self._commit(job)
+            result = self._commit(job) if isinstance(job, PackedContent) else job()
             del job
             with self._condition:
-                self._results.append(result)
+                if result is not None:
+                    self._results.append(result)
                 self._is_working = False
                 self._condition.notify_all()
 
