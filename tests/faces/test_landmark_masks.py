@@ -104,6 +104,13 @@ def test_points_far_outside_do_not_fail(points: np.ndarray, name: str) -> None:
     assert landmark_mask(points + 1e12, name, 32).shape == (32, 32)
 
 
+def test_a_point_far_outside_pulls_the_area_its_own_way(points: np.ndarray) -> None:
+    points[54, 0] = 1e12
+    mask = draw_landmark_mask(points, "mouth", 128)
+    assert mask[:, -1].any()
+    assert not mask[:, 0].any()
+
+
 def test_four_points_are_refused_with_their_number() -> None:
     with pytest.raises(ArgumentValueError, match="'eye' mask needs 68 or 98 landmarks; this face has 4"):
         landmark_mask(np.zeros((4, 2), np.float32), "eye", 64)

@@ -155,3 +155,4 @@ def test_a_face_costs_a_few_hundred_bytes(tmp_path: Path, write_sample: Write) -
     tracemalloc.stop()
     assert len(scan.files) == 150
     assert kept / 150 < 600
+    assert len({id(file.kind) for file in scan.files}) == 1
