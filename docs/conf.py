@@ -54,7 +54,7 @@ def commands() -> str:
 
 def _help(*words: str) -> str:
     # A process of its own, so that a page shows exactly what a plain terminal shows.
-    environment = {**os.environ, "COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+    environment = {**os.environ, "COLUMNS": "88", "TERM": "dumb", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     shown = subprocess.run(
         [sys.executable, "-c", "from ostinato.cli.main import main; main()", *words[1:], "--help"],
         capture_output=True,

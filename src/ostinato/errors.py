@@ -35,7 +35,7 @@ def _rebuild(cls: type[OstinatoError], what: str, advice: str, fields: dict[str,
     return cls(what, advice=advice, **fields)
 
 
-# --- a programmer's mistakes: arguments and calls ------------------------------------------------------------------
+# --- a programmer's mistakes: arguments and calls ----------------------------------------------------------------
 
 
 class ArgumentValueError(OstinatoError, ValueError):
@@ -50,7 +50,7 @@ class StateError(OstinatoError, RuntimeError):
     """A call came at the wrong time, or an object is in a state that does not allow it."""
 
 
-# --- a user's mistakes -------------------------------------------------------------------------------------------------
+# --- a user's mistakes -----------------------------------------------------------------------------------------------
 
 
 class UsageError(OstinatoError):
@@ -81,7 +81,7 @@ class ModelMismatchError(BadInputError):
     """A run folder holds another model than the one asked for. Fields: ``found``, ``asked``."""
 
 
-# --- run folders -------------------------------------------------------------------------------------------------------
+# --- run folders -----------------------------------------------------------------------------------------------------
 
 
 class RunError(OstinatoError):
@@ -106,7 +106,7 @@ class SaveError(RunError):
     exit_code = 1
 
 
-# --- training ----------------------------------------------------------------------------------------------------------
+# --- training --------------------------------------------------------------------------------------------------------
 
 
 class NonFiniteLossError(OstinatoError):

@@ -103,7 +103,7 @@ def _root(
 def run(arguments: Sequence[str]) -> int:
     """Run the command line ``arguments`` (without the program's name) and return the exit status.
 
-    0 done, 1 failed, 2 wrong usage, 3 bad input, 4 damaged run, 70 a bug, 130 interrupted.
+    0 done, 1 failed, 2 wrong usage, 3 bad input, 4 damaged run, 70 a bug, 130 and 143 interrupted by a signal.
     """
     arguments, debug = _take_debug(arguments)
     _print_whatever_the_terminal_can()
