@@ -62,9 +62,10 @@ def test_the_end_of_the_run_is_a_check_too_and_what_follows_cannot_save(reportin
     trainer = Trainer(reporting_updater(non_finite_at=4), (4, "iteration"))
     trainer.extend(NanGuard(check_trigger=(100, "iteration")))
     trainer.extend(SavesLast(kept), trigger=lambda t: False)
-    with pytest.raises(NonFiniteLossError):
+    with pytest.raises(NonFiniteLossError) as caught:
         trainer.run()
     assert kept == []
+    assert caught.value.__notes__ == ["at iteration 4, finalize of extension 'nan_guard'"]  # said once, not twice
     assert trainer.status == "failed"
 
 
