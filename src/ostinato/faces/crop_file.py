@@ -92,7 +92,7 @@ class CropFile:
     def read(self, slot: int, identity: bytes) -> PreparedFace | None:
         """The prepared face in a record, if it is there, whole, and made from that very source file.
 
-        ``image`` and ``masks`` may be views of the mapping: read-only, and valid until :meth:`close`. The axes of
+        The arrays may be views of the mapping: read-only. They stay valid after :meth:`close`. The axes of
         ``masks`` are (S, S, m) as always; in memory the masks lie one after the other.
         """
         if slot >= self.capacity or not self._usable or not self._is_whole():
@@ -118,7 +118,7 @@ class CropFile:
         landmarks = None
         if state & _HAS_LANDMARKS:
             start = pixels * (3 + self._masks)
-            landmarks = data[start : start + _LANDMARK_BYTES].view(np.float32).reshape(68, 2).copy()
+            landmarks = data[start : start + _LANDMARK_BYTES].view(np.float32).reshape(68, 2)
         return PreparedFace(
             image=data[: 3 * pixels].reshape(side, side, 3),
             masks=data[3 * pixels : (3 + self._masks) * pixels].reshape(self._masks, side, side).transpose(1, 2, 0),
@@ -155,7 +155,7 @@ class CropFile:
             self._give_up("written", error)
 
     def close(self) -> None:
-        """Close the file. Faces that were read must not be used any more, except copies."""
+        """Close the file. Faces that were read stay valid, and keep the mapping alive."""
         with self._lock:
             self._usable = self._may_write = False
             if self._writer is not None:

@@ -115,9 +115,12 @@ class FaceAugmenter:
             self._colour(image, changes.tables[index], int(changes.clahe_tiles[index]), self._coloured)
             image = self._coloured
         inverse = changes.inverse[index]
-        moved = self._move(image, inverse, targets_out, self._moved)
+        # Transformed once at full size, straight into the output of that size where there is one.
+        sizes = [out.shape[0] for out in targets_out]
+        full = sizes.index(self._size) if self._size in sizes else None
+        moved = _move(image, inverse, targets_out, full, self._moved)
         for mask, outs in zip(masks, masks_out, strict=True):
-            self._move(mask, inverse, outs, self._moved_mask)
+            _move(mask, inverse, outs, full, self._moved_mask)
         positions = changes.source_positions(index)
         if positions is None:
             shrink(moved, input_out)
@@ -127,20 +130,21 @@ class FaceAugmenter:
             warp_image(image, positions, self._warped)
             shrink(self._warped, input_out)
 
-    def _move(
-        self,
-        image: npt.NDArray[Any],
-        inverse: npt.NDArray[np.float64],
-        outs: Sequence[npt.NDArray[np.uint8]],
-        scratch: npt.NDArray[np.uint8],
-    ) -> npt.NDArray[np.uint8]:
-        """Transform once at full size, into an output of that size where there is one, and shrink to the others."""
-        moved = next((out for out in outs if out.shape[0] == self._size), scratch)
-        transform_image(image, inverse, moved)
-        for out in outs:
-            if out is not moved:
-                shrink(moved, out)
-        return moved
+
+def _move(
+    image: npt.NDArray[Any],
+    inverse: npt.NDArray[np.float64],
+    outs: Sequence[npt.NDArray[np.uint8]],
+    full: int | None,
+    scratch: npt.NDArray[np.uint8],
+) -> npt.NDArray[np.uint8]:
+    """Transform into output number ``full``, or into ``scratch``, and shrink that to the other outputs."""
+    moved = scratch if full is None else outs[full]
+    transform_image(image, inverse, moved)
+    for number, out in enumerate(outs):
+        if number != full:
+            shrink(moved, out)
+    return moved
 
 
 def shrink(image: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
