@@ -1,0 +1,263 @@
+"""Losses, Adam, clipping and optimizer state against golden numbers (tolerances from the specification, section 7)."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ostinato.config import LossOptions, OptimizerOptions
+from ostinato.optim import GradientClipper, build_optimizer
+from ostinato.swap.losses import SwapLoss
+from ostinato.swap.losses.pixelwise import mean_absolute_map, mean_squared_map
+from ostinato.swap.losses.ssim import ssim_map, window_matrix
+
+FOLDER = "swap-losses-optimizers"
+BUILT = {"ssim", "mse", "mae"}
+STRIDES = {32: 1, 64: 3, 100: 7, 192: 7}
+MAP_TOLERANCE = {"ssim": 1e-3, "mse": 1e-6, "mae": 1e-6}
+GRADIENT_TOLERANCE = {"ssim": 1e-4, "mse": 1e-5, "mae": 1e-5}
+
+
+def read(golden: Path, name: str) -> Any:
+    return json.loads((golden / FOLDER / name).read_text())
+
+
+def arrays(golden: Path, name: str) -> Any:
+    return np.load(golden / FOLDER / name)
+
+
+def pictures(golden: Path, size: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    stored = arrays(golden, f"inputs_{size}.npz")
+
+    def scaled(name: str, largest: int) -> Tensor:
+        return torch.from_numpy(stored[name].astype(np.float32) / np.float32(largest))
+
+    target, prediction = scaled("true", 255).permute(0, 3, 1, 2), scaled("pred", 65535).permute(0, 3, 1, 2)
+    return target, prediction, {name: scaled(f"mask_{name}", 255) for name in ("face", "eye", "mouth")}
+
+
+def loss_map(name: str, target: Tensor, prediction: Tensor) -> Tensor:
+    if name == "ssim":
+        window = window_matrix(target.shape[-1]).to(target.dtype)
+        return ssim_map(target, prediction, window, window)
+    return {"mse": mean_squared_map, "mae": mean_absolute_map}[name](target, prediction)
+
+
+@pytest.mark.parametrize("name", sorted(BUILT))
+@pytest.mark.parametrize("size", sorted(STRIDES))
+def test_maps_means_and_gradients(golden: Path, name: str, size: int) -> None:
+    target, prediction, _ = pictures(golden, size)
+    expected, stored = read(golden, "losses.json")[str(size)][name], arrays(golden, f"losses_{size}.npz")
+    stride = STRIDES[size]
+    prediction = prediction.clone().requires_grad_()
+
+    values = loss_map(name, target, prediction)
+    values.mean().backward()
+
+    sampled = values.detach().numpy()[:, :, ::stride, ::stride]
+    np.testing.assert_allclose(sampled, stored[f"{name}/map"], rtol=0, atol=MAP_TOLERANCE[name])
+    # At 192 px the golden float32 mean itself is known to 1e-5; ours adds as much.
+    assert values.mean().item() == pytest.approx(expected["mean"], abs=1e-5 if size < 192 else 2e-5)
+    assert prediction.grad is not None
+    gradient = prediction.grad.numpy()
+    if size != 64:  # the one size whose gradient is stored whole
+        gradient = gradient[:, :, ::stride, ::stride]
+    noise = expected["float32_vs_float64"]
+    # Rounding noise of the golden float32 gradient is not the code's fault.
+    tolerance = GRADIENT_TOLERANCE[name] * noise["grad_max"] + noise["max_grad"]
+    np.testing.assert_allclose(gradient, stored[f"{name}/grad"], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("size", [64, 100, 192])
+def test_ssim_of_nearly_equal_pictures_in_float64(golden: Path, size: int) -> None:
+    target, prediction, _ = pictures(golden, size)
+    expected, stored = read(golden, "ssim_mild_pair.json")[f"{size}/ssim"], arrays(golden, "ssim_mild_pair.npz")
+    mild = (0.97 * target.double() + 0.03 * prediction.double()).requires_grad_()
+    values = loss_map("ssim", target.double(), mild)
+    values.mean().backward()
+    stride = expected["stride"]
+    np.testing.assert_allclose(
+        values.detach().numpy()[:, :, ::stride, ::stride], stored[f"{size}/ssim/map64"], rtol=0, atol=1e-5
+    )
+    assert mild.grad is not None
+    np.testing.assert_allclose(
+        mild.grad.numpy()[:, :, ::stride, ::stride],
+        stored[f"{size}/ssim/grad64"],
+        rtol=0,
+        atol=1e-4 * expected["grad_max"],
+    )
+
+
+@pytest.mark.parametrize("name", sorted(BUILT))
+def test_edge_cases(golden: Path, name: str) -> None:
+    target, prediction, _ = pictures(golden, 64)
+    grey, board = torch.full_like(target, 0.5), torch.zeros_like(target)
+    board[:, :, ::2, ::2] = board[:, :, 1::2, 1::2] = 1
+    pairs = {
+        "identical": (target, target),
+        "both_black": (torch.zeros_like(target), torch.zeros_like(target)),
+        "both_grey": (grey, grey),
+        "grey_0.5_vs_0.25": (grey, grey / 2),
+        "pred_below_zero": (target, prediction - 1),
+        "pred_above_one": (target, prediction + 1),
+        "shift_0.1": (target, target + 0.1),
+    }
+    for case, (true, drawn) in pairs.items():
+        expected = read(golden, "losses_edge_cases.json")[name][case]
+        drawn = drawn.clone().requires_grad_()
+        values = loss_map(name, true, drawn)
+        values.mean().backward()
+        assert values.mean().item() == pytest.approx(expected["mean"], abs=1e-3), case
+        assert drawn.grad is not None
+        assert torch.isfinite(drawn.grad).all(), case
+
+
+def collator_cases() -> list[str]:
+    return [
+        "default_no_mask",
+        "default_mask",
+        "mask_no_multipliers",
+        "mask_large_multipliers",
+        "multiplier_one_with_masks",
+        "two_outputs",
+        "learn_mask_mse_shared",
+        "learn_mask_two_outputs",
+        "zero_weight_and_none",
+        "side_a",
+        "side_b",
+    ]
+
+
+def test_every_collator_case_that_can_be_built_is_listed(golden: Path) -> None:
+    """All but two: a function named twice (weights are summed here), and multipliers without the penalised mask."""
+    found = [
+        case["name"]
+        for case in read(golden, "collator.json")["cases"]
+        if {*case["functions"]} <= {*BUILT, "none"} and case["name"] not in ("duplicate_function", "learn_mask_mae")
+    ]
+    assert found == collator_cases()
+
+
+@pytest.mark.parametrize("name", collator_cases())
+def test_the_collator(golden: Path, name: str) -> None:
+    (case,) = [c for c in read(golden, "collator.json")["cases"] if c["name"] == name]
+    functions, weights = [*case["functions"], "none", "none", "none"], [*case["weights"], 0, 0, 0]
+    # Upstream's multiplier m weighs 1 + m above 1 and nothing at 1; ours is the weight itself.
+    eye, mouth = (m + 1 if m > 1 else 1 for m in (case["eye_multiplier"], case["mouth_multiplier"]))
+    options = LossOptions(
+        **{"loss_function": functions[0], "eye_multiplier": eye, "mouth_multiplier": mouth},
+        **{f"loss_function_{i}": functions[i - 1] for i in (2, 3, 4)},
+        **{f"loss_weight_{i}": round(100 * weights[i - 1]) for i in (2, 3, 4)},
+        penalized_mask_loss=case["use_mask"],
+        mask_loss_function=case["mask_loss"] or "mse",
+    )
+    learn_mask = case["learn_mask_size"] is not None
+    loss = SwapLoss(options, learn_mask, case["outputs"])
+    stored = [pictures(golden, size) for size in case["outputs"]]
+    predictions = [(t + p) / 2 if case["pred_is_half_blend"] else p for t, p, _ in stored]
+    if learn_mask:
+        predictions.append(0.8 * stored[-1][2]["face"] + 0.1 * stored[-1][2]["mouth"])
+    predictions = [prediction.clone().requires_grad_() for prediction in predictions]
+    masks = {name: [output[2][name] for output in stored] for name in case["masks_supplied"]}
+
+    result = loss(predictions, [target for target, _, _ in stored], masks)
+    result.total.backward()
+
+    assert loss.weights == pytest.approx(case["effective_weights"])
+    assert result.total.item() == pytest.approx(case["total"], abs=1e-5)
+    for ours, theirs in ((result.unweighted, case["unweighted"]), (result.weighted, case["weighted"])):
+        for values, expected in zip(ours, theirs, strict=True):
+            assert values.keys() == expected.keys()
+            for function, value in values.items():
+                assert value.item() == pytest.approx(np.mean(expected[function]), abs=1e-5)
+    if learn_mask:
+        assert result.mask is not None
+        assert result.mask.item() == pytest.approx(np.mean(case["mask"]), abs=1e-6)
+    norms = [prediction.grad.norm().item() for prediction in predictions if prediction.grad is not None]
+    assert norms == pytest.approx(case["pred_grad_l2"], rel=1e-4)
+
+
+def adam_cases(golden: Path) -> list[dict[str, Any]]:
+    return [case for case in read(golden, "optimizer_trajectories.json") if case["optimizer"] == "adam"]
+
+
+class Problem:
+    """The golden regression problem: W decays, b does not."""
+
+    def __init__(self, golden: Path, dtype: torch.dtype) -> None:
+        stored = arrays(golden, "optimizer_problem.npz")
+        self.kernel = nn.Parameter(torch.from_numpy(stored["W0"]).to(dtype))
+        self.bias = nn.Parameter(torch.from_numpy(stored["b0"]).to(dtype))
+        self.x, self.y = (torch.from_numpy(stored[name]).to(dtype) for name in ("X", "Y"))
+
+    def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        return [("kernel", self.kernel), ("bias", self.bias)]
+
+    def loss(self, call: int) -> Tensor:
+        index = call % 8
+        return ((torch.tanh(self.x[index] @ self.kernel + self.bias) - self.y[index]) ** 2).sum() / 5
+
+
+def options_of(case: dict[str, Any], **changes: Any) -> OptimizerOptions:
+    names = OptimizerOptions.model_fields.keys() & case.keys()
+    return OptimizerOptions(**{**{name: case[name] for name in names}, **changes})
+
+
+def test_adam_with_every_clipping_decay_and_accumulation(golden: Path) -> None:
+    trajectories = arrays(golden, "optimizer_trajectories.npz")
+    cases = adam_cases(golden)
+    assert len(cases) == 42
+    for case in cases:
+        problem, options = Problem(golden, torch.float64), options_of(case)
+        optimizer = build_optimizer(problem.named_parameters(), options)
+        clipper = GradientClipper.from_options(options)
+        for call in range(25):
+            loss = problem.loss(call)
+            assert loss.item() == pytest.approx(case["losses"][call], rel=1e-10), case["key"]
+            (loss / options.gradient_accumulation).backward()
+            if (call + 1) % options.gradient_accumulation == 0:
+                clipper.clip([problem.kernel, problem.bias])
+                optimizer.step()
+                optimizer.zero_grad()
+            flat = torch.cat([problem.kernel.detach().flatten(), problem.bias.detach()]).numpy()
+            np.testing.assert_allclose(flat, trajectories[case["key"]][call], rtol=0, atol=1e-12, err_msg=case["key"])
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_adam_state_after_25_calls(golden: Path, amsgrad: bool) -> None:
+    stored = arrays(golden, "optimizer_state_float32.npz")
+    problem = Problem(golden, torch.float32)
+    options = OptimizerOptions(learning_rate=0.01, weight_decay=0.05, ada_amsgrad=amsgrad)
+    optimizer = build_optimizer(problem.named_parameters(), options)
+    for call in range(25):
+        optimizer.zero_grad()
+        problem.loss(call).backward()
+        optimizer.step()
+    for index, (_, parameter) in enumerate(problem.named_parameters()):
+        state = optimizer.state[parameter]
+        prefix = f"adam/ams{int(amsgrad)}/{index}"
+        assert {f"{prefix}/{key}" for key in state} == {key for key in stored if key.startswith(f"{prefix}/")}
+        for key, value in state.items():
+            np.testing.assert_allclose(value.numpy(), stored[f"{prefix}/{key}"], rtol=1e-4, atol=1e-7)
+
+
+def test_autoclip_thresholds(golden: Path) -> None:
+    for case in read(golden, "autoclip.json")["cases"]:
+        clipper = GradientClipper("autoclip", case["clipping_value"], case["history"])
+        for row in case["rows"]:
+            norm = float(row["norm_in"])
+            parameters = [nn.Parameter(torch.zeros(n, dtype=torch.float64)) for n in (2, 1, 3)]
+            parameters[0].grad = torch.tensor([0.48 * norm, 0.64 * norm], dtype=torch.float64)
+            parameters[1].grad = torch.tensor([0.6 * norm], dtype=torch.float64)
+            clipper.clip(parameters)
+            assert len(clipper.state_dict()["norms"]) == row["history_len"]
+            if math.isfinite(norm):
+                after = torch.cat([parameters[0].grad, parameters[1].grad]).norm().item()
+                assert after == pytest.approx(float(row["norm_out"]), rel=1e-12)
