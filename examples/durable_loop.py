@@ -29,8 +29,7 @@ def main(folder: Path, iterations: int) -> None:
         if newest is not None:
             model.load_state_dict(dict(newest.model))
             load_optimizer_state_by_name(optimizer, model.named_parameters(), newest.optimizer)
-            # A copy: torch reads the state of a generator from the start of the memory that a tensor lies in.
-            random.set_state(newest.state["random"].clone())
+            random.set_state(newest.state["random"])
             done = newest.iteration
         print(f"starting at iteration {done}")
         run.begin_session(start_iteration=done, batch_size=64)

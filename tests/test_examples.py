@@ -26,13 +26,13 @@ def test_an_example_runs_in_an_empty_folder_and_shows_something(example: Path, t
 
 def test_the_durable_loop_ends_the_same_after_a_kill(tmp_path: Path) -> None:
     example = next(path for path in EXAMPLES if path.stem == "durable_loop")
-    undisturbed = run(example, tmp_path, "straight", "600")
-    command = [sys.executable, str(example), "killed", "600"]
+    undisturbed = run(example, tmp_path, "straight", "300")
+    command = [sys.executable, str(example), "killed", "300"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
         while not list(tmp_path.glob("killed/generations/000*/manifest.json")):
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
-    continued = run(example, tmp_path, "killed", "600")
+    continued = run(example, tmp_path, "killed", "300")
     assert "starting at iteration 0" not in continued
     assert continued.splitlines()[-1] == undisturbed.splitlines()[-1]
