@@ -98,8 +98,8 @@ class SwapUpdater:
         self.models = {"main": model}
         self.optimizers = {"main": optimizer}
         self.state = UpdaterState()
-        self.last_files: list[list[Path]] = []
-        """The files of the last batch, for each side."""
+        self.last_files: dict[str, list[Path]] = {}
+        """The files of the last batch, by side."""
         self.batch_read_time = 0.0
         """Seconds that reading the last batch took."""
         self.batch_time = 0.0
@@ -129,7 +129,7 @@ class SwapUpdater:
         started = time.perf_counter()
         batch = self.loader.next_batch()
         read = time.perf_counter()
-        self.last_files = batch.files
+        self.last_files = dict(zip(self.model.sides, batch.files, strict=True))
         sides, count = batch.inputs.shape[:2]
         with memory_advice(self.model.name, count, self._mixed):
             losses = training_step(
