@@ -33,10 +33,18 @@ def run(updater_class: Any, progress: Progress, stop: Any = (10, "iteration")) -
 
 def test_lines_tell_place_speed_time_left_and_losses(reporting_updater) -> None:
     lines: list[str] = []
-    run(reporting_updater, Progress(lines.append, every=20))
-    assert lines[0] == "iteration 5 of 10 · 0.25 it/s · 8 faces/s · 0:00:20 left · loss a 0.14286, b 0.09091"
+    run(reporting_updater, Progress(lines.append, every=20), stop=(11, "iteration"))
+    assert lines[0] == "iteration 5 of 11 · 0.25 it/s · 8 faces/s · 0:00:24 left · loss a 0.14286, b 0.09091"
     assert len(lines) == 3  # after 20 s, after 40 s, at the end
-    assert lines[-1].startswith("iteration 10 of 10 · 0.25 it/s · 8 faces/s · loss a ")
+    assert lines[-1].startswith("iteration 11 of 11 · 0.25 it/s · 8 faces/s · loss a ")
+
+
+def test_the_last_line_is_not_said_twice_and_nothing_is_said_where_nothing_was_trained(reporting_updater) -> None:
+    lines: list[str] = []
+    run(reporting_updater, Progress(lines.append, every=20))
+    assert len(lines) == 2
+    run(reporting_updater, Progress(lines.append, every=20), stop=lambda trainer: True)
+    assert len(lines) == 2
 
 
 def test_a_slow_run_shows_seconds_per_iteration_and_an_endless_one_no_end(reporting_updater) -> None:
@@ -62,7 +70,7 @@ def test_losses_are_read_only_for_a_line_that_is_shown(reporting_updater, monkey
     original = torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: fetches.append(1) or original(self))
     run(reporting_updater, Progress(lambda line: None, every=20))
-    assert len(fetches) == 3
+    assert len(fetches) == 2
 
 
 def test_on_a_terminal_one_line_is_rewritten(reporting_updater) -> None:
@@ -79,7 +87,7 @@ def test_a_console_that_is_no_terminal_gets_plain_lines(reporting_updater) -> No
     output = io.StringIO()
     run(reporting_updater, Progress(console=Console(file=output, width=200), every=20))
     lines = output.getvalue().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 2
     assert "\x1b" not in output.getvalue()
 
 

@@ -51,6 +51,7 @@ class Progress(Extension):
         self.faces_per_iteration = faces_per_iteration
         self.prefix = prefix
         self._live: Live | None = None
+        self._shown_at = -1  # the iteration of the last line that stays
         self._marks: deque[tuple[int, int, float]] = deque(maxlen=_WINDOW)  # iteration, samples, elapsed seconds
 
     def initialize(self, trainer: TrainerView) -> None:
@@ -73,12 +74,16 @@ class Progress(Extension):
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self._show(line)
+            self._shown_at = trainer.updater.state.iteration
 
     def finalize(self, trainer: TrainerView) -> None:
         """Give the place on the terminal back and leave the last line there."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+        iteration = trainer.updater.state.iteration
+        if iteration == self._shown_at or iteration == self._marks[0][0]:
+            return  # said already, or nothing was trained
         self._mark(trainer)
         self._show(self.line(trainer))
 
