@@ -85,21 +85,23 @@ def test_a_released_lock_leaves_nothing_to_tell(tmp_path: Path) -> None:
 def test_a_worker_made_by_fork_does_not_keep_the_lock(tmp_path: Path) -> None:
     lock = RunLock(tmp_path)
     lock.acquire()
-    read, write = os.pipe()
+    gone, parent_is_gone = os.pipe()
+    ready, child_is_ready = os.pipe()
     child = os.fork()
     if child == 0:  # lives on after the trainer is gone, as an orphaned worker would
-        os.close(write)
-        os.read(read, 1)
+        os.write(child_is_ready, b"x")
+        os.read(gone, 1)
         os._exit(0)
-    os.close(read)
+    os.read(ready, 1)
     assert current_holder(tmp_path) is not None
     descriptor, lock._descriptor = lock._descriptor, None
     assert descriptor is not None
     os.close(descriptor)  # as the kernel does for a killed trainer
     assert current_holder(tmp_path) is None
-    os.write(write, b"x")
-    os.close(write)
+    os.write(parent_is_gone, b"x")
     os.waitpid(child, 0)
+    for end in (gone, parent_is_gone, ready, child_is_ready):
+        os.close(end)
 
 
 def test_garbage_in_the_file_locks_nobody_out(tmp_path: Path) -> None:
