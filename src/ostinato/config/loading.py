@@ -14,8 +14,8 @@ class LoaderOptions(Options):
         ge=0,
         le=32,
         step=1,
-        help="""How many helper processes read and prepare faces; 0 does it within the training process. It changes
-        the speed, never the faces that training sees. Do not set it above the number of processor cores.""",
+        help="""How many helpers (threads) read and prepare faces; 0 leaves it to the training itself. It changes the
+        speed, never the faces that training sees. Do not set it above the number of processor cores.""",
     )
     pre_fetch: int = option(
         2,
