@@ -50,4 +50,5 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
 
 
 def _as_bytes(state: torch.Tensor) -> torch.Tensor:
-    return state.detach().to("cpu", torch.uint8)
+    # A copy: torch wants a generator's state in memory of its own, not in a part of a larger block.
+    return state.detach().to("cpu", torch.uint8).clone()
