@@ -23,14 +23,14 @@ _WATCHING = "Watching"
 @app.command()
 def train(
     model_dir: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "-m",
             "--model-dir",
-            help="The run folder; made if missing. A run that is there is continued.",
+            help="The run folder, always needed to train; made if missing. A run that is there is continued.",
             rich_help_panel=_RUN,
         ),
-    ],
+    ] = None,
     input_a: Annotated[
         Path | None,
         typer.Option("-A", "--input-A", help="Faces of side a: the face to be replaced.", rich_help_panel=_FOLDERS),
@@ -240,11 +240,15 @@ def train(
     if list_options:
         swap_train.print_options(config, overrides or [])
         return
+    if model_dir is None and not summary:
+        raise UsageError(
+            "-m/--model-dir was not given.", advice="Name the folder that the run is to live in; it is made if missing."
+        )
     from ostinato.swap.request import TrainingRequest
 
     request = TrainingRequest(
         folders=_folders(input_a, input_b, side or [], required=not summary),
-        run_folder=model_dir,
+        run_folder=model_dir or Path(),
         model=trainer,
         batch_size=batch_size,
         iterations=iterations,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import IO, cast
 
 from rich.console import Console
 from rich.table import Table
 
 from ostinato.cli.keys import ConsoleKeys
+from ostinato.cli.steady_output import SteadyStream
 from ostinato.config import SwapOptions, read_options, render_yaml
 from ostinato.errors import UsageError
 from ostinato.extensions import Progress, StopSignals
+from ostinato.faces.file_names import shown_name
 from ostinato.runs.writer import SaveResult
 from ostinato.swap.request import TrainingRequest
 from ostinato.swap.run_options import asked_options, new_run_options
@@ -55,7 +59,7 @@ def print_summary(request: TrainingRequest) -> None:
 
 def train(request: TrainingRequest, *, log_level: str = "info", log_file: Path | None = None) -> int:
     """Train, showing how it goes. Returns the exit status: 0, or 128 and the number of the signal that ended it."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True, file=cast("IO[str]", SteadyStream(sys.stdout)))
     with _logging(log_level, log_file) as say_to_file:
         shown: list[Callable[[str], None]] = [console.print, say_to_file]
 
@@ -89,7 +93,7 @@ def _run(training: SwapTraining, console: Console, tell: Callable[[str], None]) 
     )
     if training.device.type != "cpu":
         tell(f"training on {training.device}")
-    with StopSignals(trainer.request_stop) as signals, keys:
+    with StopSignals(trainer.request_stop, _stop_signals()) as signals, keys:
         if console.is_terminal:
             tell("keys: Enter save and quit, S save, R new preview, M mask in the preview; Ctrl-C saves and quits")
         try:
@@ -98,12 +102,25 @@ def _run(training: SwapTraining, console: Console, tell: Callable[[str], None]) 
             tell(f"left at once; {_saved(training)}")
             return 128 + signal.SIGINT
     iteration = training.updater.state.iteration
-    ending = "finished" if trainer.status == "finished" else "stopped"
-    tell(f"{ending} at iteration {iteration:,}; {_saved(training)}")
+    if trainer.status == "finished":
+        tell(f"finished: all {iteration:,} iterations are trained and saved")
+    else:
+        tell(f"stopped at iteration {iteration:,}; {_saved(training)}")
     preview = training.preview.folder / LATEST
     if preview.exists():
-        tell(f"preview: {preview}")
+        tell(f"preview: {shown_name(preview)}")
     return 0 if signals.received is None else 128 + signals.received
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """Signals that ask for an orderly end: Ctrl-C, `kill`, a closed terminal, and the warning of batch systems."""
+    asked = [signal.SIGINT, signal.SIGTERM]
+    for name in ("SIGHUP", "SIGUSR1"):
+        number = getattr(signal, name, None)
+        # `nohup` has the first one ignored, and who does that wants the training to go on.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            asked.append(number)
+    return asked
 
 
 def _saved(training: SwapTraining) -> str:

@@ -15,6 +15,10 @@ logger = logging.getLogger(__name__)
 
 _MOST_PENDING = 1000
 _MOST_FILES = 8  # named per side in the message; all of them are in the fields
+_REMEDIES = (
+    "Start the same command again to go on from the newest saved state; if it happens again, look at these files, "
+    "lower the learning rate, switch gradient clipping on, or train without mixed precision."
+)
 
 
 class NanGuard(Extension):
@@ -29,6 +33,8 @@ class NanGuard(Extension):
     :param check_trigger: when the loss is read.
     :param protect: stop the run. Otherwise say so once and go on.
     :param good_generation: called for the message: what is known about the newest good state, as a sentence.
+    :param remedies: for the message: what can be done about it; by default what helps with any model.
+    :param show_file: gives a file of the batch as text for the message.
     """
 
     trigger = (1, "iteration")
@@ -43,12 +49,16 @@ class NanGuard(Extension):
         check_trigger: Any = (1, "iteration"),
         protect: bool = True,
         good_generation: Callable[[], str] | None = None,
+        remedies: str = _REMEDIES,
+        show_file: Callable[[Any], str] = str,
     ) -> None:
         self.key = key
         self.prefix = prefix
         self.protect = protect
         self._check_trigger = get_trigger(check_trigger)
         self._good_generation = good_generation
+        self._remedies = remedies
+        self._show_file = show_file
         # Per unchecked iteration: its number, its losses, the files of its batch.
         self._pending: list[tuple[int, dict[str, Any], Any]] = []
         self._error: NonFiniteLossError | None = None
@@ -118,15 +128,11 @@ class NanGuard(Extension):
         what += ", ".join(f"{name} is {wrong[name]}" for name in causes) + "."
         if sides:
             what += f" Side{'s' if len(sides) > 1 else ''}: {', '.join(sides)}."
-        what += _describe_files(files)
+        what += _describe_files(files, self._show_file)
         good = self._good_generation() if self._good_generation is not None else ""
         return NonFiniteLossError(
             what,
-            advice=(
-                f"{good + chr(10) if good else ''}Nothing of this was saved. Start the same command again to go on "
-                "from the newest saved state; if it happens again, look at these files, lower the learning rate, "
-                "switch gradient clipping on, or train without mixed precision."
-            ),
+            advice=f"{good + chr(10) if good else ''}Nothing of this was saved. {self._remedies}",
             losses=values,
             iteration=iteration,
             sides=sides,
@@ -138,13 +144,13 @@ def _plain(value: Any) -> Any:
     return value[0] if isinstance(value, tuple) and len(value) == 2 else value
 
 
-def _describe_files(files: Any) -> str:
+def _describe_files(files: Any, show: Callable[[Any], str]) -> str:
     if not files:
         return ""
     groups = files.items() if isinstance(files, Mapping) else enumerate(files, start=1)
     parts = []
     for name, group in groups:
-        listed = [str(group)] if not isinstance(group, list | tuple) else [str(file) for file in group]
+        listed = [show(file) for file in (group if isinstance(group, list | tuple) else [group])]
         more = f" and {len(listed) - _MOST_FILES} more" if len(listed) > _MOST_FILES else ""
         parts.append(f"{name}: {', '.join(listed[:_MOST_FILES])}{more}")
     return f" The batch: {'; '.join(parts)}."

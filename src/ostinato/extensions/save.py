@@ -236,10 +236,10 @@ class Snapshot(Extension):
                 return
             for _ in range(2):  # a second try, for there is no next save that could make up for this one
                 self._save(trainer, ["latest", reason], complete=True)
-                self._collect(wait=True)
+                self._collect(wait=True, is_last=True)
                 if iteration in self._saved:
                     return
-            raise self._last_error or StateError(f"The state at iteration {iteration:,} was not saved.")
+            raise self._not_saved(iteration)
         finally:
             self._close()
 
@@ -318,7 +318,26 @@ class Snapshot(Extension):
             self._store.prepare([*parts.model.values(), *others])
         self._collect()
 
-    def _collect(self, *, wait: bool = False) -> None:
+    def _not_saved(self, iteration: int) -> SaveError:
+        """The error of a last save, which no next save makes up for."""
+        cause = self._last_error
+        newest = self.last_saved if self.last_saved is not None else self._start_iteration or None
+        if newest is None:
+            advice = "Nothing of this run is saved. Remove the cause, and start again."
+        else:
+            advice = (
+                f"The newest saved state is that of iteration {newest:,}. Remove the cause and start the same command "
+                "again: it goes on from there."
+            )
+        error = SaveError(
+            cause.what if cause is not None else f"The last state, of iteration {iteration:,}, was not saved.",
+            advice=advice,
+            **({"iteration": iteration} if cause is None else cause.fields),
+        )
+        error.__cause__ = cause
+        return error
+
+    def _collect(self, *, wait: bool = False, is_last: bool = False) -> None:
         if self._store is None:
             return
         for result in self._store.flush() if wait else self._store.poll():
@@ -328,7 +347,8 @@ class Snapshot(Extension):
                 if pending is not None:
                     self.trigger.give_back(pending.total, pending.count)
                     self.bar = pending.bar_before
-                _log.warning("%s", result.error)
+                if not is_last:  # then it is raised
+                    _log.warning("%s", result.error)
             elif result.commit is not None and "error" not in result.reasons:
                 self._saved = {result.iteration: result.commit.manifest.generation}
             if self._on_result is not None:

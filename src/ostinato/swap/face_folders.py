@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,31 @@ def scan_folders(folders: Mapping[str, Path], *, skip_bad: bool, tell: Tell) -> 
     return FaceFolders(scans)
 
 
+def scan_timelapse(timelapse: Mapping[str, Path], folders: FaceFolders) -> dict[str, FolderScan]:
+    """Look at the folders of faces that are drawn again and again.
+
+    :param timelapse: by the side's name.
+    :raises BadInputError: a folder is for a side that is not trained.
+    :raises FaceFolderError: a folder cannot be read or has no usable face.
+    """
+    scans: dict[str, FolderScan] = {}
+    for side, folder in timelapse.items():
+        if side not in folders.scans:
+            raise BadInputError(
+                f"Faces for a time-lapse of side {side} were given, and there is no side {side} to train.",
+                advice=f"The sides are: {', '.join(folders.scans)}.",
+                side=side,
+            )
+        scans[side] = scan_folder(folder)
+        if not scans[side].files:
+            raise FaceFolderError(
+                f"{shown_name(folder)} has no usable faces for the time-lapse of side {side}.",
+                advice="Give a folder with some faces of this person, or leave it out.",
+                folder=str(folder),
+            )
+    return scans
+
+
 def crop_settings(options: SwapOptions, size: int) -> CropSettings:
     """How faces are cut for a model whose largest input or output has ``size`` pixels."""
     masks: list[str] = []
@@ -134,7 +159,7 @@ def check_folders(
 
 
 class FolderMemory(Extension):
-    """Remembers which folders a run was trained on, and refuses to continue when two sides have changed places.
+    """Remembers which folders a run was trained on, for :func:`compare_with_stored`.
 
     It has nothing to do while training runs; its state travels with every save.
     """
@@ -142,40 +167,44 @@ class FolderMemory(Extension):
     trigger = None
     name = "face_folders"
 
-    def __init__(self, folders: FaceFolders, tell: Tell) -> None:
-        self._now = folders.sketches
-        self._tell = tell
+    def __init__(self, folders: FaceFolders) -> None:
+        self._sketches = folders.sketches
 
     def __call__(self, trainer: Any) -> None:
         """Never fires."""
 
     def state_dict(self) -> dict[str, Any]:
         """A sketch of each side's folder."""
-        return {"sketches": self._now}
+        return {"sketches": self._sketches}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Compare the folders of today with those of the saved run.
+        """What counts from now on is what the folders are now."""
 
-        :raises BadInputError: two sides seem to have changed places.
-        """
-        stored = {side: list(sketch) for side, sketch in state["sketches"].items()}
-        if crossed := exchanged_sides(stored, self._now):
-            one, other = crossed
-            raise BadInputError(
-                f"The folders of sides {one} and {other} seem to be exchanged: {one}'s holds the faces this run has "
-                f"learned as {other}.",
-                advice=(
-                    "Exchange the two folders on the command line; a run trained on with mixed up sides cannot be "
-                    "mended."
-                ),
-                sides=crossed,
+
+def compare_with_stored(stored: Mapping[str, Sequence[str]], folders: FaceFolders, tell: Tell) -> None:
+    """Compare the folders of today with those a run was trained on so far.
+
+    :param stored: what :class:`FolderMemory` has kept.
+    :raises BadInputError: two sides seem to have changed places.
+    """
+    before = {side: list(sketch) for side, sketch in stored.items()}
+    now = folders.sketches
+    if crossed := exchanged_sides(before, now):
+        one, other = crossed
+        raise BadInputError(
+            f"The folders of sides {one} and {other} seem to be exchanged: {one}'s holds the faces this run has "
+            f"learned as {other}.",
+            advice=(
+                "Exchange the two folders on the command line; a run trained on with mixed up sides cannot be mended."
+            ),
+            sides=crossed,
+        )
+    for side, sketch in now.items():
+        if side in before and (shared := similarity(before[side], sketch)) < 0.5:
+            tell(
+                f"About {1 - shared:.0%} of the files of side {side} are not those of the last session. If this "
+                "is another person, start a new run."
             )
-        for side, sketch in self._now.items():
-            if side in stored and (shared := similarity(stored[side], sketch)) < 0.5:
-                self._tell(
-                    f"About {1 - shared:.0%} of the files of side {side} are not those of the last session. If this "
-                    "is another person, start a new run."
-                )
 
 
 def _refuse_same_folder(folders: Mapping[str, Path]) -> None:

@@ -15,6 +15,7 @@ from ostinato.config import (
     resume,
 )
 from ostinato.errors import ModelMismatchError
+from ostinato.faces.file_names import shown_name
 from ostinato.runs.content import LoadedGeneration
 from ostinato.swap.face_folders import Tell
 from ostinato.swap.request import TrainingRequest
@@ -63,7 +64,7 @@ def resumed_options(
     stored, asked = result.effective.model.name, read.options.model.name
     if "model.name" in read.explicitly_set and asked != stored:
         raise ModelMismatchError(
-            f"The run in {request.run_folder} is a model of the kind {stored}, and {asked} was asked for.",
+            f"The run in {shown_name(request.run_folder)} is a model of the kind {stored}, and {asked} was asked for.",
             advice=(
                 f"Continue it with -t {stored} (or without -t), or give a new folder with -m to start a model of "
                 f"the kind {asked}."
@@ -73,7 +74,7 @@ def resumed_options(
         )
     tell(
         result.describe(
-            request.run_folder.name or str(request.run_folder),
+            shown_name(request.run_folder.name or request.run_folder),
             loaded.iteration,
             session,
             _other_changes(loaded, request),

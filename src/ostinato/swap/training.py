@@ -17,7 +17,6 @@ from ostinato.extensions.save import Snapshot
 from ostinato.faces.file_names import shown_name
 from ostinato.faces.loader import SwapLoader
 from ostinato.faces.sample import CropSettings
-from ostinato.faces.scan import scan_folder
 from ostinato.loop import Trainer
 from ostinato.optim import build_optimizer
 from ostinato.runs.content import LoadedGeneration
@@ -32,11 +31,14 @@ from ostinato.swap.face_folders import (
     FolderMemory,
     Tell,
     check_folders,
+    compare_with_stored,
     crop_settings,
     scan_folders,
+    scan_timelapse,
     with_centering,
 )
 from ostinato.swap.losses import SwapLoss
+from ostinato.swap.memory import memory_advice
 from ostinato.swap.models import SwapModel, build_model
 from ostinato.swap.request import TrainingRequest
 from ostinato.swap.run_options import asked_options, new_run_options, resumed_options
@@ -44,6 +46,12 @@ from ostinato.swap.updater import SwapUpdater
 from ostinato.swap.watching import PREVIEW_FOLDER, Preview
 
 RECIPE = "swap"
+
+_NAN_REMEDIES = (
+    "A run continues exactly, so it will meet the same faces in the same state: change something first. Look at these "
+    "files, halve optimizer.learning_rate, limit the gradients with --set optimizer.gradient_clipping=norm, or leave "
+    "network.mixed_precision off. `ostinato runs restore` goes back to an older state."
+)
 
 BEST_NEEDS = 25
 """Iterations that an average loss must cover before it can make a state the best one; fewer where saves are closer."""
@@ -85,43 +93,81 @@ def open_training(
     device = choose_device(request.device)
     read = asked_options(request, tell)
     run = RunFolder(request.run_folder, policy=RetentionPolicy(snapshots=request.max_snapshots))
-    if not run.names():
-        new_run_options(read)  # only checked here; nothing should be made on the disk for options that make no sense
     _refuse_foreign_folder(run)
     folders = scan_folders(request.folders, skip_bad=request.skip_bad_faces, tell=tell)
-    timelapse = {side: scan_folder(folder) for side, folder in request.timelapse.items()}
+    timelapse = scan_timelapse(request.timelapse, folders)
+    prepared: _Prepared | None = None
+    if not run.names():
+        if request.iterations == 0:
+            tell("-i 0 asks for no iterations, so nothing was trained and nothing was saved.")
+            yield None
+            return
+        prepared = _prepare(request, new_run_options(read), folders, device, tell, is_new=True)
     run.open(recipe=RECIPE)
     with contextlib.closing(run), contextlib.ExitStack() as stack:
         _refuse_other_recipe(run)
         loaded = run.load_newest()
-        start = loaded.iteration if loaded else 0
-        if loaded is not None and start >= request.iterations:
-            tell(_finished(request, start))
+        if loaded is not None and loaded.iteration >= request.iterations:
+            tell(_finished(request, loaded.iteration))
             yield None
             return
-        if loaded is None and request.iterations == 0:
-            tell("-i 0 asks for no iterations, so nothing was trained and nothing was saved.")
-            yield None
-            return
-        if loaded is None:
-            options = new_run_options(read)
-        else:
+        if loaded is not None:
             folders = FaceFolders({side: folders.scans[side] for side in _sides_of_run(loaded, request)})
+            compare_with_stored(_stored_sketches(loaded), folders, tell)
             options = resumed_options(read, loaded, request, next_number(run.sessions), tell)
-        options = with_centering(folders, options, is_new=loaded is None, tell=tell)
-        assert options.seed is not None
+            prepared = _prepare(request, options, folders, device, tell, is_new=False)
+        elif prepared is None:  # somebody took away what was there a moment ago
+            prepared = _prepare(request, new_run_options(read), folders, device, tell, is_new=True)
         if loaded is None:
             tell(
-                f"new run {shown_name(request.run_folder)}: model {options.model.name}, sides "
-                f"{', '.join(request.folders)}, seed {options.seed}"
+                f"new run {shown_name(request.run_folder)}: model {prepared.options.model.name}, sides "
+                f"{', '.join(request.folders)}, seed {prepared.options.seed}"
             )
-        training = _build(request, options, folders, run, loaded, device, tell, on_save, stack)
+            if request.load_weights is not None:
+                _take_encoder(prepared.model, request.load_weights, tell)
+        elif request.load_weights is not None:
+            tell("-l/--load-weights is for new runs and has no effect on this one.")
+        training = _build(request, prepared, folders, run, loaded, device, on_save, stack)
+        del loaded, prepared  # as large as the model and its optimizer, and not needed again once it is restored
         if timelapse:
             output = request.timelapse_output or run.path / PREVIEW_FOLDER / "timelapse"
             training.trainer.extend(
                 training.preview.timelapse(timelapse, output), trigger=(request.save_interval, "iteration")
             )
         yield training
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What can be made and checked before the run folder is touched."""
+
+    options: SwapOptions
+    model: SwapModel
+    crop: CropSettings
+
+
+def _prepare(
+    request: TrainingRequest,
+    options: SwapOptions,
+    folders: FaceFolders,
+    device: torch.device,
+    tell: Tell,
+    *,
+    is_new: bool,
+) -> _Prepared:
+    options = with_centering(folders, options, is_new=is_new, tell=tell)
+    with memory_advice(options.model.name, request.batch_size, options.network.mixed_precision):
+        model = build_swap_model(options, tuple(folders.scans))
+        model.to(device)
+    crop = crop_settings(options, max(model.input_size, *model.output_sizes))
+    check_folders(
+        folders,
+        crop,
+        batch_size=request.batch_size,
+        warp_to_landmarks=request.warp and request.warp_to_landmarks,
+        tell=tell,
+    )
+    return _Prepared(options, model, crop)
 
 
 def build_swap_model(options: SwapOptions, sides: tuple[str, ...]) -> SwapModel:
@@ -140,33 +186,18 @@ def build_swap_model(options: SwapOptions, sides: tuple[str, ...]) -> SwapModel:
 
 def _build(
     request: TrainingRequest,
-    options: SwapOptions,
+    prepared: _Prepared,
     folders: FaceFolders,
     run: RunFolder,
     loaded: LoadedGeneration | None,
     device: torch.device,
-    tell: Tell,
     on_save: Callable[[SaveResult], None] | None,
     stack: contextlib.ExitStack,
 ) -> SwapTraining:
+    options, model, crop = prepared.options, prepared.model, prepared.crop
     assert options.seed is not None
-    model = build_swap_model(options, tuple(folders.scans))
-    if request.load_weights is not None:
-        if loaded is None:
-            _take_encoder(model, request.load_weights, tell)
-        else:
-            tell("-l/--load-weights is for new runs and has no effect on this one.")
     if request.freeze_encoder:
         model.encoder.requires_grad_(False)
-    model.to(device)
-    crop = crop_settings(options, max(model.input_size, *model.output_sizes))
-    check_folders(
-        folders,
-        crop,
-        batch_size=request.batch_size,
-        warp_to_landmarks=request.warp and request.warp_to_landmarks,
-        tell=tell,
-    )
     loss = SwapLoss(options.loss, options.mask.learn_mask, model.output_sizes).to(device)
     optimizer = build_optimizer(model.named_parameters(), options.optimizer)
     loader = SwapLoader(
@@ -223,12 +254,14 @@ def _build(
     )
     logs = run.path / "logs" / f"session_{session.number:04d}"
     trainer = Trainer(updater, (request.iterations, "iteration"), out=run.path)
-    trainer.extend(FolderMemory(folders, tell))
+    trainer.extend(FolderMemory(folders))
     trainer.extend(
         NanGuard(
             check_trigger=(1 if device.type == "cpu" else 20, "iteration"),
             protect=options.network.nan_protection,
             good_generation=lambda: _good_generation(run),
+            remedies=_NAN_REMEDIES,
+            show_file=shown_name,
         )
     )
     trainer.extend(MetricsWriter(logs))
@@ -278,8 +311,8 @@ def _take_encoder(model: SwapModel, source: Path, tell: Tell) -> None:
 def _good_generation(run: RunFolder) -> str:
     regular = [name for name in run.names() if not name.error]
     if not regular:
-        return "Nothing has been saved yet."
-    return f"The newest good state is generation {regular[-1]}."
+        return "Nothing of this run has been saved yet; the same command starts it anew."
+    return f"The newest good state is generation {regular[-1]}, and the same command goes on from it."
 
 
 def _finished(request: TrainingRequest, iteration: int) -> str:
@@ -325,8 +358,12 @@ def _refuse_other_recipe(run: RunFolder) -> None:
 
 def stored_sides(loaded: LoadedGeneration) -> tuple[str, ...]:
     """The sides a saved run was trained with, in the model's order."""
+    return tuple(_stored_sketches(loaded))
+
+
+def _stored_sketches(loaded: LoadedGeneration) -> Mapping[str, list[str]]:
     state: Mapping = loaded.state  # type: ignore[assignment]
-    return tuple(state["trainer"]["extensions"][FolderMemory.name]["sketches"])
+    return state["trainer"]["extensions"][FolderMemory.name]["sketches"]
 
 
 def _sides_of_run(loaded: LoadedGeneration, request: TrainingRequest) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class Preview(Extension):
         self._seed = seed
         self._keep = keep
         self._batch_size = batch_size
-        self._drawn_at = -1
+        self._drawn_at = -1  # iteration of the newest sheet; of the start before there is one
 
     def request(self) -> None:
         """Draw one after this iteration. May be called from anywhere; it only makes a note."""
@@ -104,6 +104,10 @@ class Preview(Extension):
         """Show or hide the mask from now on, and draw a new sheet."""
         self.show_mask = not self.show_mask
         self.request()
+
+    def initialize(self, trainer: TrainerView) -> None:
+        """Remember where this process starts."""
+        self._drawn_at = trainer.updater.state.iteration
 
     def __call__(self, trainer: TrainerView) -> None:
         """Draw the sheet of this iteration."""
@@ -126,7 +130,7 @@ class Preview(Extension):
     def finalize(self, trainer: TrainerView) -> None:
         """Leave a sheet of the final model, unless the run failed or nothing was trained since the last one."""
         iteration = trainer.updater.state.iteration
-        if trainer.status in ("finished", "stopped") and self._drawn_at not in (-1, iteration):
+        if trainer.status in ("finished", "stopped") and self._drawn_at != iteration:
             self.draw(iteration)
 
     def _maker(self, iteration: int) -> PreviewMaker:
