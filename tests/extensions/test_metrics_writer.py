@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import math
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -102,10 +104,22 @@ def test_lines_are_there_before_a_state_is_saved(tmp_path, reporting_updater) ->
     flush_every=st.sampled_from([1, 3, 100]),
     kills=st.lists(st.integers(1, 25), max_size=5),
     torn=st.booleans(),
+    full=st.sets(st.integers(0, 40)),
+    pieces=st.integers(1, 400),
 )
 def test_every_iteration_has_one_line_over_any_kills(
-    reporting_updater, saves, total, save_every, flush_every, kills, torn
+    reporting_updater, saves, total, save_every, flush_every, kills, torn, full, pieces
 ) -> None:
+    real_write, count = os.write, 0
+
+    def write(descriptor: int, data: Any) -> int:
+        """Takes a piece at a time, and is full now and then."""
+        nonlocal count
+        count += 1
+        if count in full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real_write(descriptor, bytes(data)[:pieces])
+
     def run(folder: Path, kept: list[dict[str, Any]], session: int, kill_at: int | None) -> None:
         writer = MetricsWriter(folder / f"session_{session:04}", (flush_every, "iteration"))
         trainer = Trainer(reporting_updater(), (total, "iteration"), out=folder, extensions=[writer])
@@ -114,8 +128,9 @@ def test_every_iteration_has_one_line_over_any_kills(
         def kill(t: Any) -> None:
             if t.updater.state.iteration == kill_at:
                 # A killed process runs no finalizer: what is in the buffer is lost.
-                writer._file.close()
-                writer._file = None
+                assert writer._descriptor is not None
+                os.close(writer._descriptor)
+                writer._descriptor = None
                 raise Killed
 
         trainer.extend(kill, priority=-1000)
@@ -136,12 +151,35 @@ def test_every_iteration_has_one_line_over_any_kills(
         with tempfile.TemporaryDirectory() as straight, tempfile.TemporaryDirectory() as killed:
             run(Path(straight), [], 1, None)
             kept: list[dict[str, Any]] = []
-            for session, kill_at in enumerate([*kills, None], start=1):
-                run(Path(killed), kept, session, kill_at)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("ostinato.extensions.metrics_writer.os.write", write)
+                for session, kill_at in enumerate([*kills, None], start=1):
+                    run(Path(killed), kept, session, kill_at)
+                    kept[:] = [json.loads(json.dumps(state)) for state in kept]
+                count = len(full) + 40  # there is room again
+                run(Path(killed), kept, len(kills) + 2, None)
             assert without_time(Path(killed)) == without_time(Path(straight))
             assert [line["iteration"] for line in without_time(Path(killed))] == list(range(1, total + 1))
     finally:
         logging.disable(logging.NOTSET)
+
+
+def test_a_full_disk_keeps_the_lines_and_warns_once(reporting_updater, tmp_path, monkeypatch, caplog) -> None:
+    writer = MetricsWriter(tmp_path / "session_0001", (1, "iteration"))
+    trainer = Trainer(reporting_updater(), (6, "iteration"), extensions=[writer])
+    real_write = os.write
+
+    def write(descriptor: int, data: Any) -> int:
+        if 2 <= trainer.updater.state.iteration <= 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real_write(descriptor, data)
+
+    monkeypatch.setattr("ostinato.extensions.metrics_writer.os.write", write)
+    with caplog.at_level(logging.WARNING):
+        trainer.run()
+    assert [line["iteration"] for line in lines(writer.path)] == [1, 2, 3, 4, 5, 6]
+    assert len(caplog.records) == 1
+    assert f"{writer.path} cannot be written: No space left on device. Training goes on; the lines are" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import resource
 import signal
 import time
 from pathlib import Path
@@ -90,6 +91,36 @@ def fail_writes(error: str, first: int, last: int, operation: str = "write") -> 
     atomic.set_hook(hook)
 
 
+def no_room(first: int, last: int, size: int) -> None:
+    """Between two iterations the system lets no file of this process grow beyond a size: logs, events, pictures and
+    generations alike."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    real = SwapUpdater.update
+
+    def update(self: SwapUpdater) -> None:
+        real(self)
+        if self.state.iteration == first:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+        if self.state.iteration == last + 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+    SwapUpdater.update = update  # type: ignore[method-assign]
+
+
+def busy_file(error: str, times: int) -> None:
+    """Let the first renames of a generation to its name fail, as another program's grip on it would."""
+    number = getattr(errno, error)
+    left = times
+
+    def hook(moment: str, operation: str, path: Path) -> None:
+        nonlocal left
+        if (moment, operation) == ("before", "rename") and path.name.isdigit() and left:
+            left -= 1
+            raise OSError(number, os.strerror(number), str(path))
+
+    atomic.set_hook(hook)
+
+
 def nan_loss(iteration: int, side: int) -> None:
     """Give one side a batch that makes its loss, and all gradients, not a number."""
     real = step_module._floats
@@ -110,6 +141,22 @@ def nan_loss(iteration: int, side: int) -> None:
     SwapUpdater.update = update  # type: ignore[method-assign]
 
 
+_NO_MEMORY = (
+    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "4294967296 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+def no_memory_for_model() -> None:
+    """Let building the model run out of memory."""
+    from ostinato.swap import training
+
+    def build(*_: Any) -> None:
+        raise RuntimeError(_NO_MEMORY)
+
+    training.build_swap_model = build  # type: ignore[assignment]
+
+
 def no_memory(iteration: int) -> None:
     """Let the forward pass of an update run out of memory, in torch's words for a processor."""
     real = updater_module.training_step
@@ -119,10 +166,7 @@ def no_memory(iteration: int) -> None:
         nonlocal count
         count += 1
         if count == iteration:
-            raise RuntimeError(
-                "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried "
-                "to allocate 4294967296 bytes. Error code 12 (Cannot allocate memory)"
-            )
+            raise RuntimeError(_NO_MEMORY)
         return real(*arguments, **settings)
 
     updater_module.training_step = step

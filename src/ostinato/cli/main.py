@@ -136,6 +136,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Run the process' own command line and leave with its exit status."""
+    _open_missing_streams()
     status = run(sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -143,6 +144,21 @@ def main() -> None:
         # Whoever read our output (`| head`) has had enough. Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)
+
+
+def _open_missing_streams() -> None:
+    """Give a process that was started without standard streams silent ones.
+
+    Otherwise the next file that is opened, such as a lock or a log, would get the number of the missing stream, and
+    whatever a library prints would be written into it.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _take_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
 import os
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from ostinato.extensions.observed_values import ScalarFilter
 from ostinato.loop import PRIORITY_READER, Extension, TrainerView, get_trigger, read_scalars
@@ -33,6 +35,9 @@ class MetricsWriter(Extension):
     saved at iteration n means that all lines up to n have been handed to the operating system. (They survive the death
     of the process; a power cut may take the last ones.)
 
+    What cannot be written (a full disk) is kept, with one warning, and the next flush tries again; a state that is
+    saved meanwhile takes those lines along.
+
     When a run goes on from iteration r, the lines beyond r of this and of all earlier sessions tell of a history that
     was left; they are removed, file by file and atomically, so every iteration of the kept history has one line.
 
@@ -49,7 +54,10 @@ class MetricsWriter(Extension):
         self.folder = Path(folder)
         self._flush_trigger = get_trigger(flush_trigger)
         self._scalars = ScalarFilter("metrics.jsonl")
-        self._file: TextIO | None = None
+        self._descriptor: int | None = None
+        self._unwritten: deque[bytes] = deque()  # lines that the operating system has not taken as a whole yet
+        self._taken = 0  # bytes of the first of them that it has taken
+        self._warned = False
         self._heads: list[dict[str, Any]] = []  # per buffered line: iteration, epoch, elapsed_time
         self._names: list[list[str]] = []  # per buffered line: the names of its values
         self._values: list[Any] = []  # the values of all buffered lines, one after another
@@ -67,7 +75,13 @@ class MetricsWriter(Extension):
             removed = purge_lines_after(path, iteration)
             if removed:
                 logger.info("%s: %d lines after iteration %d removed; that history was left", path, removed, iteration)
-        self._file = self.path.open("a", encoding="utf-8", newline="\n")
+        self._descriptor = os.open(
+            self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644
+        )
+        if self._unwritten:
+            present = _iterations_in(self.folder.parent)
+            self._unwritten = deque(line for line in self._unwritten if json.loads(line)["iteration"] not in present)
+            self._write()
         if isinstance(self._flush_trigger, Trigger):
             self._flush_trigger.initialize(trainer)
 
@@ -85,7 +99,7 @@ class MetricsWriter(Extension):
 
     def flush(self) -> None:
         """Fetch the buffered values and hand their lines to the operating system."""
-        if self._file is None or not self._heads:
+        if self._descriptor is None:
             return
         numbers = iter(read_scalars(self._values))
         lines = [
@@ -93,27 +107,61 @@ class MetricsWriter(Extension):
             for head, names in zip(self._heads, self._names, strict=True)
         ]
         self._heads, self._names, self._values = [], [], []
-        self._file.write("".join(lines))
-        self._file.flush()
+        self._unwritten.extend(line.encode() for line in lines)
+        self._write()
+
+    def _write(self) -> None:
+        # Without a buffer of Python's between: after a failed write nobody could tell what such a buffer still holds.
+        assert self._descriptor is not None
+        try:
+            while self._unwritten:
+                data = b"".join(self._unwritten)
+                self._note_taken(os.write(self._descriptor, memoryview(data)[self._taken :]))
+            self._warned = False
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                logger.warning(
+                    "%s cannot be written: %s. Training goes on; the lines are kept and written later.",
+                    self.path,
+                    error.strerror or error,
+                )
+
+    def _note_taken(self, count: int) -> None:
+        self._taken += count
+        while self._unwritten and self._taken >= len(self._unwritten[0]):
+            self._taken -= len(self._unwritten.popleft())
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing to remember; but who asks is about to save, and the lines have to be there before the state is."""
+        """The lines that could not be written: who asks is about to save, and they must not be lost."""
         self.flush()
-        return {}
+        return {"unwritten": [line.decode() for line in self._unwritten]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing was remembered: the lines themselves are the memory."""
+        """Take over lines that could not be written before; all others are their own memory."""
+        self._unwritten = deque(str(line).encode() for line in state.get("unwritten", ()))
 
     def finalize(self, trainer: TrainerView) -> None:
         """Write what is left, flush it to the disk, close the file."""
-        if self._file is not None:
-            file = self._file
-            try:
-                self.flush()
-                os.fsync(file.fileno())
-            finally:
-                self._file = None
-                file.close()
+        if self._descriptor is None:
+            return
+        descriptor = self._descriptor
+        try:
+            self.flush()
+            with contextlib.suppress(OSError):  # what the disk refuses is no reason to lose the last save
+                os.fsync(descriptor)
+        finally:
+            self._descriptor = None
+            os.close(descriptor)
+
+
+def _iterations_in(folder: Path) -> set[int]:
+    """The iterations that the sessions of a run have lines for."""
+    found: set[int] = set()
+    for path in folder.glob(f"session_*/{FILE_NAME}"):
+        with path.open("rb") as lines:
+            found.update(json.loads(line)["iteration"] for line in lines)
+    return found
 
 
 def strict_number(value: float) -> float | int | str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -15,6 +17,8 @@ from ostinato.loop.triggers import Trigger
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+logger = logging.getLogger(__name__)
+
 _MOST_VALUES = 16384
 
 
@@ -24,6 +28,9 @@ class TensorBoardWriter(Extension):
     Values are fetched from the device in batches, as in :class:`~ostinato.extensions.MetricsWriter`; every point keeps
     the time at which it arose. When a run goes on from iteration r, TensorBoard is told to forget the points of this
     folder beyond r; event files of other folders cannot be changed, and show the history that was left.
+
+    These pictures are a nicety: what cannot be written (a full disk, a name that TensorBoard cannot spell) is left out
+    with one warning, and the next flush tries again.
 
     :param folder: where the event files go. Created when the run starts.
     :param flush_trigger: when the buffered points are written.
@@ -38,16 +45,40 @@ class TensorBoardWriter(Extension):
         self._flush_trigger = get_trigger(flush_trigger)
         self._scalars = ScalarFilter("TensorBoard")
         self._writer: SummaryWriter | None = None
+        self._is_running = False
+        self._warned = False
         self._points: list[tuple[str, int, float]] = []  # name, iteration, seconds since 1970
         self._values: list[Any] = []
 
     def initialize(self, trainer: TrainerView) -> None:
         """Open the event file."""
-        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
-
-        self._writer = SummaryWriter(str(self.folder), purge_step=trainer.updater.state.iteration + 1)
+        self._is_running = True
+        try:
+            self._writer = self._open(trainer.updater.state.iteration + 1)
+        except (OSError, UnicodeError) as error:
+            self._leave_out(error)
         if isinstance(self._flush_trigger, Trigger):
             self._flush_trigger.initialize(trainer)
+
+    def _open(self, iteration: int) -> SummaryWriter:
+        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
+
+        return SummaryWriter(str(self.folder), purge_step=iteration)
+
+    def _leave_out(self, error: Exception) -> None:
+        writer, self._writer = self._writer, None
+        self._points, self._values = [], []
+        if writer is not None:
+            with contextlib.suppress(OSError, UnicodeError):  # what it still holds fails again
+                writer.close()
+        if not self._warned:
+            self._warned = True
+            reason = error.strerror if isinstance(error, OSError) else None
+            logger.warning(
+                "TensorBoard events cannot be written (%s). Training goes on without them; the same numbers go to "
+                "metrics.jsonl.",
+                reason or error,
+            )
 
     def __call__(self, trainer: TrainerView) -> None:
         """Buffer the numbers of this iteration; write the buffer when it is time."""
@@ -60,12 +91,18 @@ class TensorBoardWriter(Extension):
 
     def flush(self) -> None:
         """Fetch the buffered values and write their points."""
-        if self._writer is None:
+        if not self._is_running or not self._points:
             return
-        for (name, iteration, moment), number in zip(self._points, read_scalars(self._values), strict=True):
-            self._writer.add_scalar(name, number, iteration, walltime=moment)
-        self._points, self._values = [], []
-        self._writer.flush()
+        try:
+            if self._writer is None:
+                self._writer = self._open(self._points[0][1])
+            for (name, iteration, moment), number in zip(self._points, read_scalars(self._values), strict=True):
+                self._writer.add_scalar(name, number, iteration, walltime=moment)
+            self._points, self._values = [], []
+            self._writer.flush()
+            self._warned = False
+        except (OSError, UnicodeError) as error:
+            self._leave_out(error)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing to remember; but who asks is about to save, and the points have to be there before the state is."""
@@ -77,10 +114,11 @@ class TensorBoardWriter(Extension):
 
     def finalize(self, trainer: TrainerView) -> None:
         """Write what is left and close the file."""
-        if self._writer is not None:
-            writer = self._writer
+        self.flush()
+        self._is_running = False
+        writer, self._writer = self._writer, None
+        if writer is not None:
             try:
-                self.flush()
-            finally:
-                self._writer = None
                 writer.close()
+            except (OSError, UnicodeError) as error:
+                self._leave_out(error)
