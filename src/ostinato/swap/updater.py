@@ -179,8 +179,9 @@ class SwapUpdater:
                 f"The saved weights do not fit the model {self.model.name}.",
                 advice="The run folder may hold parts of two runs; `ostinato runs verify` tells.",
             ) from error
-        found = load_optimizer_state_by_name(self.optimizer, self.model.named_parameters(), state["optimizers"]["main"])
-        if not found.is_exact:
+        moments = state["optimizers"]["main"]
+        found = load_optimizer_state_by_name(self.optimizer, self.model.named_parameters(), moments)
+        if moments["state"] and not found.is_exact:  # there is none before the first step
             _logger.warning("%s", found.describe())
         apply_updatable(self.optimizer, self._options)
         self.state.load_state_dict(state["state"])
@@ -189,6 +190,7 @@ class SwapUpdater:
         if self._scaler is not None and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
         self._collected = int(state["collected"])
+        self.model.zero_grad(set_to_none=True)
         parameters = dict(self.model.named_parameters())
         for name, gradient in state["gradients"].items():
             if parameters[name].requires_grad:

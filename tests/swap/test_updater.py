@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_model
+import torch
+from torch import Tensor
+
+from ostinato.config import SwapOptions, read_options
+from ostinato.errors import OutOfMemoryError, StateError
+from ostinato.faces.loader import SwapBatch
+from ostinato.loop.reporter import scope
+from ostinato.optim import build_optimizer
+from ostinato.swap.losses import SwapLoss
+from ostinato.swap.step import training_step
+from ostinato.swap.updater import SwapUpdater
+
+SIZE, COUNT = tiny_model.SIZE, 2
+
+
+class Batches:
+    """Random batches, each a function of its position."""
+
+    epoch_length = 5
+
+    def __init__(self, sides: int) -> None:
+        self.sides = sides
+        self.position = 0
+
+    def next_batch(self) -> SwapBatch:
+        batch = self.at(self.position)
+        self.position = batch.position
+        return batch
+
+    def at(self, position: int) -> SwapBatch:
+        generator = torch.Generator().manual_seed(position)
+
+        def draw(channels: int) -> Tensor:
+            shape = (self.sides, COUNT, SIZE, SIZE, channels)
+            return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+
+        after = position + COUNT
+        files = [[Path(f"{side}_{position + row}.png") for row in range(COUNT)] for side in range(self.sides)]
+        masks = {name: [draw(1)] for name in ("face", "eye", "mouth")}
+        return SwapBatch(draw(3), [draw(3)], masks, files, position=after, epoch=after // self.epoch_length)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.position = state["position"]
+
+
+def options_of(*overrides: str) -> SwapOptions:
+    return read_options(SwapOptions, None, ["seed=5", *overrides]).options
+
+
+def updater_of(options: SwapOptions, sides: tuple[str, ...] = ("a", "b"), **settings: Any) -> SwapUpdater:
+    model = tiny_model.build_tiny_model(options, sides)
+    loss = SwapLoss(options.loss, options.mask.learn_mask, model.output_sizes)
+    optimizer = build_optimizer(model.named_parameters(), options.optimizer)
+    loader = Batches(len(sides))
+    return SwapUpdater(model, loss, optimizer, loader, options=options.optimizer, network=options.network, **settings)
+
+
+def run(updater: SwapUpdater, updates: int) -> list[dict[str, float]]:
+    losses = []
+    for _ in range(updates):
+        observation: dict[str, Any] = {}
+        with scope(observation):
+            updater.update()
+        losses.append({name: float(value) for name, value in observation.items()})
+    return losses
+
+
+def saved(updater: SwapUpdater) -> dict[str, Any]:
+    return copy.deepcopy(updater.state_dict())
+
+
+def assert_equal(one: SwapUpdater, other: SwapUpdater) -> None:
+    left, right = one.state_dict(), other.state_dict()
+    for name, tensor in left["models"]["main"].items():
+        assert tensor.equal(right["models"]["main"][name]), name
+    for name, entry in left["optimizers"]["main"]["state"].items():
+        for key, value in entry.items():
+            assert torch.equal(value, right["optimizers"]["main"]["state"][name][key]), (name, key)
+    assert left["gradients"].keys() == right["gradients"].keys()
+    for name, gradient in left["gradients"].items():
+        assert gradient.equal(right["gradients"][name]), name
+
+
+# --- what an update reports -------------------------------------------------------------------------------------------
+
+
+def test_it_reports_every_side_and_part_of_the_loss_and_their_sum() -> None:
+    updater = updater_of(options_of(), ("a", "b", "c"))
+    (losses,) = run(updater, 1)
+    sides = [name for side in "abc" for name in (f"loss/{side}", f"loss/{side}/ssim", f"loss/{side}/mse")]
+    assert list(losses) == ["loss/total", *sides]
+    assert losses["loss/total"] == pytest.approx(sum(losses[f"loss/{side}"] for side in "abc"))
+    assert updater.last_files == {side: [Path(f"{n}_0.png"), Path(f"{n}_1.png")] for n, side in enumerate("abc")}
+    assert updater.batch_size == 3 * COUNT
+
+
+def test_a_learned_mask_has_a_loss_of_its_own() -> None:
+    (losses,) = run(updater_of(options_of("mask.learn_mask=true")), 1)
+    assert {"loss/a/mask", "loss/b/mask"} <= set(losses)
+
+
+def test_epochs_are_counted_by_samples() -> None:
+    updater = updater_of(options_of())
+    epochs = []
+    for _ in range(5):
+        run(updater, 1)
+        epochs.append(updater.state.epoch)
+    assert epochs == [0, 0, 1, 1, 2]  # 2, 4, 6, 8, 10 faces of 5
+
+
+# --- continuing -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("optimizer.gradient_accumulation=3",),
+        ("optimizer.gradient_clipping=autoclip", "optimizer.clipping_value=5"),
+        ("optimizer.ada_amsgrad=true", "optimizer.weight_decay=0.01"),
+        ("network.mixed_precision=true", "optimizer.gradient_accumulation=2"),
+        ("mask.learn_mask=true", "optimizer.gradient_clipping=global_norm", "optimizer.clipping_value=0.1"),
+    ],
+)
+def test_it_continues_bit_for_bit_from_any_iteration(overrides: tuple[str, ...]) -> None:
+    options = options_of(*overrides)
+    whole = updater_of(options)
+    states = []
+    losses = []
+    for _ in range(7):
+        states.append(saved(whole))
+        losses += run(whole, 1)
+    for iteration, state in enumerate(states):
+        parts = updater_of(options)
+        run(parts, 1)  # whatever it did before is forgotten
+        parts.load_state_dict(state)
+        assert run(parts, 7 - iteration) == losses[iteration:]
+        assert_equal(parts, whole)
+
+
+def test_the_warm_up_continues_where_it_was() -> None:
+    options = options_of()
+    whole = updater_of(options, warm_up=6)
+    run(whole, 2)
+    state = saved(whole)
+    rates = []
+    for _ in range(6):
+        run(whole, 1)
+        rates.append(whole.optimizer.param_groups[0]["lr"])
+    assert rates[:4] == sorted(set(rates[:4]))
+    assert rates[-1] == options.optimizer.learning_rate
+    parts = updater_of(options, warm_up=6)
+    parts.load_state_dict(state)
+    run(parts, 6)
+    assert_equal(parts, whole)
+
+
+def test_weights_of_another_model_are_refused() -> None:
+    small = updater_of(options_of())
+    with pytest.raises(StateError, match="do not fit the model lightweight"):
+        updater_of(options_of("model.name=lightweight")).load_state_dict(saved(small))
+
+
+# --- changed options act in the first step ----------------------------------------------------------------------------
+
+
+def hand_made_step(state: dict[str, Any], options: SwapOptions, batches: int) -> dict[str, Tensor]:
+    """The parameters after one step of Adam, written out, from a saved state."""
+    updater = updater_of(options)
+    updater.model.load_state_dict(state["models"]["main"])
+    updater.model.train()
+    source, position = updater.loader, state["loader"]["position"]
+    for _ in range(batches):
+        batch = source.at(position)  # type: ignore[attr-defined]
+        position = batch.position
+        training_step(updater.model, updater.loss, batch.inputs, batch.targets, batch.masks, scale=1 / max(1, batches))
+    wanted = options.optimizer
+    gradients = {name: p.grad.clone() for name, p in updater.model.named_parameters() if p.grad is not None}
+    if wanted.gradient_clipping == "global_norm":
+        norm = torch.stack([gradient.norm() for gradient in gradients.values()]).norm()
+        factor = min(1.0, wanted.clipping_value / (float(norm) + 1e-6))
+        assert factor < 1, "the test wants the clipping to act"
+        gradients = {name: gradient * factor for name, gradient in gradients.items()}
+    result = {}
+    for name, parameter in updater.model.named_parameters():
+        gradient, value = gradients[name].double(), parameter.detach().double()
+        if parameter.ndim > 1:
+            gradient = gradient + wanted.weight_decay * value
+        moments = state["optimizers"]["main"]["state"][name]
+        step = float(moments["step"]) + 1
+        first = wanted.ada_beta_1 * moments["exp_avg"].double() + (1 - wanted.ada_beta_1) * gradient
+        second = wanted.ada_beta_2 * moments["exp_avg_sq"].double() + (1 - wanted.ada_beta_2) * gradient**2
+        corrected = (second / (1 - wanted.ada_beta_2**step)).sqrt() + 10.0**wanted.epsilon_exponent
+        result[name] = (value - wanted.learning_rate * (first / (1 - wanted.ada_beta_1**step)) / corrected).float()
+    return result
+
+
+CHANGES = {
+    "learning rate": ("optimizer.learning_rate=3e-3",),
+    "epsilon": ("optimizer.epsilon_exponent=-2",),
+    "decay": ("optimizer.weight_decay=0.5",),
+    "clipping": ("optimizer.gradient_clipping=global_norm", "optimizer.clipping_value=0.001"),
+    "accumulation": ("optimizer.gradient_accumulation=3",),
+}
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_a_changed_option_acts_in_the_first_step(changed: str) -> None:
+    # A large rate and epsilon, so that each option has an effect that can be told from rounding.
+    base = ("optimizer.learning_rate=1e-3", "optimizer.epsilon_exponent=-5")
+    before = updater_of(options_of(*base))
+    run(before, 4)
+    state = saved(before)
+    options = options_of(*base, *CHANGES[changed])
+    batches = options.optimizer.gradient_accumulation
+    after = updater_of(options)
+    after.load_state_dict(state)
+    run(after, batches)
+    expected, unchanged = hand_made_step(state, options, batches), hand_made_step(state, options_of(*base), 1)
+    differs = False
+    for name, parameter in after.model.named_parameters():
+        torch.testing.assert_close(parameter.detach(), expected[name], rtol=1e-5, atol=2e-7)
+        differs |= not torch.allclose(expected[name], unchanged[name], rtol=1e-5, atol=2e-6)
+    assert differs, "the change would not have been noticed"
+
+
+def test_a_shorter_accumulation_steps_as_soon_as_enough_is_collected() -> None:
+    before = updater_of(options_of("optimizer.gradient_accumulation=4"))
+    run(before, 3)
+    after = updater_of(options_of("optimizer.gradient_accumulation=2"))
+    after.load_state_dict(saved(before))
+    weights = saved(after)["models"]["main"]
+    run(after, 1)
+    assert after.state_dict()["collected"] == 0
+    assert any(not p.detach().equal(weights[name]) for name, p in after.model.named_parameters())
+
+
+# --- accumulation and precision ---------------------------------------------------------------------------------------
+
+
+def test_accumulated_batches_step_once_with_their_mean_gradient() -> None:
+    options = options_of("optimizer.gradient_accumulation=2", "optimizer.learning_rate=1e-3")
+    updater = updater_of(options)
+    first = saved(updater)
+    run(updater, 1)
+    for name, parameter in updater.model.named_parameters():
+        assert parameter.detach().equal(first["models"]["main"][name])
+    run(updater, 1)
+    zeros = {n: {"step": 0.0, "exp_avg": 0 * p, "exp_avg_sq": 0 * p} for n, p in first["models"]["main"].items()}
+    first["optimizers"]["main"]["state"] = zeros
+    expected = hand_made_step(first, options, 2)
+    for name, parameter in updater.model.named_parameters():
+        torch.testing.assert_close(parameter.detach(), expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_mixed_precision_computes_the_model_in_bfloat16_and_the_loss_in_float32() -> None:
+    seen: set[torch.dtype] = set()
+    updater = updater_of(options_of("network.mixed_precision=true"))
+    updater.model.encoder.register_forward_hook(lambda _m, _i, output: seen.add(output[0].dtype))
+    losses = run(updater, 2)
+    assert seen == {torch.bfloat16}
+    full = run(updater_of(options_of()), 2)
+    assert losses != full
+    assert losses[0]["loss/total"] == pytest.approx(full[0]["loss/total"], rel=0.02)
+    assert all(parameter.dtype == torch.float32 for parameter in updater.model.parameters())
+
+
+def test_no_memory_becomes_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("ostinato.swap.updater.training_step", fail)
+    with pytest.raises(OutOfMemoryError, match="-b 1 instead of -b 2"):
+        run(updater_of(options_of()), 1)
