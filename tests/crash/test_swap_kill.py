@@ -46,6 +46,27 @@ def finish_killed(
     return kills
 
 
+VARIANTS = {
+    "accumulation and autoclip": [
+        *("--set", "optimizer.gradient_accumulation=3", "--set", "optimizer.gradient_clipping=autoclip"),
+        *("--set", "optimizer.clipping_value=5", "-a", "20"),
+    ],
+    "bfloat16 and a learned mask": ["--set", "network.mixed_precision=true", "--set", "mask.learn_mask=true", "-M"],
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_killed_with_other_options(commands: CommandServer, people: Path, tmp_path: Path, variant: str) -> None:
+    whole = tmp_path / "whole"
+    status, text = commands.run(*command(people, whole, 2, *VARIANTS[variant]))
+    assert status == 0, text
+    words = command(people, tmp_path / "run", 1, *VARIANTS[variant])
+    # Saves are at every fourth iteration and steps at every third, so most saves are amid an accumulation.
+    faults = [{"kill_at": {"point": "update", "number": number}} for number in (5, 7, 6)]
+    assert finish_killed(commands, words, tmp_path / "run", faults) == 3
+    assert_equal_runs(Kept.read(tmp_path / "run"), Kept.read(whole))
+
+
 # Before and after each step of the training. The numbers let each start come to a save or just not.
 POINTS = [
     ("update", 5, False),

@@ -30,6 +30,7 @@ def _die() -> None:
 def kill_at_operation(moment: str, operation: str, name: str, number: int = 0) -> None:
     """Die before or after a file operation of the run folder.
 
+    :param operation: a pattern for its name in :data:`ostinato.runs.atomic.OPERATIONS`.
     :param name: a pattern for the whole name of the file or folder.
     :param number: which of the operations that fit, from 0.
     """
@@ -37,7 +38,7 @@ def kill_at_operation(moment: str, operation: str, name: str, number: int = 0) -
 
     def hook(now: str, done: str, path: Path) -> None:
         nonlocal count
-        if (now, done) == (moment, operation) and re.fullmatch(name, path.name):
+        if now == moment and re.fullmatch(operation, done) and re.fullmatch(name, path.name):
             count += 1
             if count == number:
                 _die()
