@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"golden numbers: {config.getoption('--golden') or 'none (--golden DIR compares with a folder of them)'}"
+    return f"golden numbers: {config.getoption('--golden') or 'none (--golden=DIR compares with a folder of them)'}"
 
 
 @pytest.fixture(scope="session")
@@ -40,5 +40,5 @@ def golden(request: pytest.FixtureRequest) -> Path:
     """The folder given with ``--golden``; without one, the test is skipped."""
     folder = request.config.getoption("--golden")
     if folder is None:
-        pytest.skip("no folder of golden numbers given (--golden DIR)")
+        pytest.skip("no folder of golden numbers given (--golden=DIR)")
     return Path(folder).resolve()
