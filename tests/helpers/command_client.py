@@ -53,10 +53,16 @@ class Started:
 
 
 class CommandServer:
-    """One process that has imported everything and forks for each command. Usable as a context manager."""
+    """One process that has imported everything and forks for each command. Usable as a context manager.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    :param folder: where the output of the commands goes.
+    :param environment: of the commands, besides what this process has.
+    :param real_models: train the real models and not the tiny one.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], *, real_models: bool = False) -> None:
         self.folder = folder
+        self._arguments = ["real"] if real_models else []
         self._environment = dict(environment)
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
@@ -64,7 +70,7 @@ class CommandServer:
 
     def __enter__(self) -> CommandServer:
         self._process = subprocess.Popen(
-            [sys.executable, str(SERVER)],
+            [sys.executable, str(SERVER), *self._arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

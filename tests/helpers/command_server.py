@@ -1,8 +1,9 @@
-"""Starts `ostinato` again and again without paying for the imports each time: python command_server.py
+"""Starts `ostinato` again and again without paying for the imports each time: python command_server.py [real]
 
 It imports everything once and forks for each start. Requests and answers are lines of JSON on standard input and
 output; :mod:`command_client` speaks to it. A start is a process of its own, in a session of its own, with its own
-files for output, so it can be killed like any other.
+files for output, so it can be killed like any other. It trains the tiny model in place of the real ones, unless it is
+told ``real``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tiny_model
 
 
 def main() -> None:
-    for place in tiny_model.PLACES:
+    for place in tiny_model.PLACES if sys.argv[1:] != ["real"] else ():
         module, name = place.rsplit(".", 1)
         setattr(importlib.import_module(module), name, tiny_model.build_tiny_model)
     # What torch would otherwise import in the first update of every start.
