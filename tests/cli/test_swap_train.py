@@ -13,6 +13,8 @@ import pytest
 from command_client import CommandServer, Kept, assert_equal_runs
 from training_fixtures import QUICK
 
+from ostinato.faces.drawn import DrawnIdentity, write_drawn_folder
+
 Ostinato = Callable[..., tuple[int, str]]
 
 
@@ -311,6 +313,27 @@ def test_odd_sizes_are_named_or_left_out_and_mixed_square_ones_train(
     status, text = ostinato(*words, "--skip-bad-faces")
     assert status == 0
     assert "wide.png is left out: " in text
+
+
+def test_faces_of_all_sizes_train_together_and_small_ones_are_counted(
+    ostinato: Ostinato, people: Path, tmp_path: Path
+) -> None:
+    for first, size in ((0, 32), (9, 128), (18, 256)):
+        write_drawn_folder(tmp_path / "faces", DrawnIdentity.from_seed(5), 9, size=size, first=first)
+    status, text = ostinato(*command(people, tmp_path / "run", "-i", "3", "-A", tmp_path / "faces", sides="b"))
+    assert status == 0, text
+    assert "9 of 27 faces of side a are smaller than the 64 pixels the model sees, and are enlarged." in text
+
+
+def test_faces_of_one_colour_give_finite_losses(ostinato: Ostinato, people: Path, tmp_path: Path) -> None:
+    (tmp_path / "grey").mkdir()
+    for number in range(25):
+        cv2.imwrite(str(tmp_path / "grey" / f"{number}.png"), np.full((64, 64, 3), 128 * (number % 2), np.uint8))
+    unmasked = ["--set", "loss.penalized_mask_loss=false", "--set", "augmentation.color_lightness=0", "-c"]
+    words = command(people, tmp_path / "run", "-i", "5", "-B", tmp_path / "grey", *unmasked, sides="a")
+    status, text = ostinato(*words)
+    assert status == 0, text
+    assert all(np.isfinite(v) for line in Kept.read(tmp_path / "run").losses.values() for v in line.values())
 
 
 def with_plain_pictures(people: Path, folder: Path) -> Path:

@@ -34,7 +34,7 @@ def convert(
     where = choose_device(device)
     trained = load_trained_model(run, Direction.parse(direction), generation=generation, device=where)
     console.print(
-        f"{trained.model.name} at iteration {trained.iteration:,}: {trained.direction.target}'s face on "
+        f"{trained.options.model.name} at iteration {trained.iteration:,}: {trained.direction.target}'s face on "
         f"{trained.direction.source}'s pictures"
     )
     columns = (TextColumn("swapping"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
