@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ostinato.extensions.event_file import EventFile
 from ostinato.extensions.observed_values import ScalarFilter
 from ostinato.loop import PRIORITY_READER, Extension, TrainerView, get_trigger, read_scalars
 from ostinato.loop.triggers import Trigger
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +26,8 @@ class TensorBoardWriter(Extension):
     the time at which it arose. When a run goes on from iteration r, TensorBoard is told to forget the points of this
     folder beyond r; event files of other folders cannot be changed, and show the history that was left.
 
-    These pictures are a nicety: what cannot be written (a full disk, a name that TensorBoard cannot spell) is left out
-    with one warning, and the next flush tries again.
+    These points are a nicety: what cannot be written (to a full disk, say) is left out with one warning, and the next
+    flush tries again.
 
     :param folder: where the event files go. Created when the run starts.
     :param flush_trigger: when the buffered points are written.
@@ -44,7 +41,7 @@ class TensorBoardWriter(Extension):
         self.folder = Path(folder)
         self._flush_trigger = get_trigger(flush_trigger)
         self._scalars = ScalarFilter("TensorBoard")
-        self._writer: SummaryWriter | None = None
+        self._file: EventFile | None = None
         self._is_running = False
         self._warned = False
         self._points: list[tuple[str, int, float]] = []  # name, iteration, seconds since 1970
@@ -53,32 +50,24 @@ class TensorBoardWriter(Extension):
     def initialize(self, trainer: TrainerView) -> None:
         """Open the event file."""
         self._is_running = True
-        try:
-            self._writer = self._open(trainer.updater.state.iteration + 1)
-        except (OSError, UnicodeError) as error:
-            self._leave_out(error)
+        self._write([], trainer.updater.state.iteration + 1)
         if isinstance(self._flush_trigger, Trigger):
             self._flush_trigger.initialize(trainer)
 
-    def _open(self, iteration: int) -> SummaryWriter:
-        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
-
-        return SummaryWriter(str(self.folder), purge_step=iteration)
-
-    def _leave_out(self, error: Exception) -> None:
-        writer, self._writer = self._writer, None
-        self._points, self._values = [], []
-        if writer is not None:
-            with contextlib.suppress(OSError, UnicodeError):  # what it still holds fails again
-                writer.close()
-        if not self._warned:
-            self._warned = True
-            reason = error.strerror if isinstance(error, OSError) else None
-            logger.warning(
-                "TensorBoard events cannot be written (%s). Training goes on without them; the same numbers go to "
-                "metrics.jsonl.",
-                reason or error,
-            )
+    def _write(self, points: list[tuple[str, int, float, float]], first: int) -> None:
+        try:
+            if self._file is None:
+                self._file = EventFile.create(self.folder, purge_step=first)
+            self._file.add_scalars(points)
+            self._warned = False
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                logger.warning(
+                    "TensorBoard events cannot be written: %s. Training goes on without these points; metrics.jsonl "
+                    "gets the same numbers.",
+                    error.strerror or error,
+                )
 
     def __call__(self, trainer: TrainerView) -> None:
         """Buffer the numbers of this iteration; write the buffer when it is time."""
@@ -93,16 +82,10 @@ class TensorBoardWriter(Extension):
         """Fetch the buffered values and write their points."""
         if not self._is_running or not self._points:
             return
-        try:
-            if self._writer is None:
-                self._writer = self._open(self._points[0][1])
-            for (name, iteration, moment), number in zip(self._points, read_scalars(self._values), strict=True):
-                self._writer.add_scalar(name, number, iteration, walltime=moment)
-            self._points, self._values = [], []
-            self._writer.flush()
-            self._warned = False
-        except (OSError, UnicodeError) as error:
-            self._leave_out(error)
+        numbers = read_scalars(self._values)
+        points = [(*point, number) for point, number in zip(self._points, numbers, strict=True)]
+        self._points, self._values = [], []
+        self._write(points, points[0][1])
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing to remember; but who asks is about to save, and the points have to be there before the state is."""
@@ -116,9 +99,6 @@ class TensorBoardWriter(Extension):
         """Write what is left and close the file."""
         self.flush()
         self._is_running = False
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            try:
-                writer.close()
-            except (OSError, UnicodeError) as error:
-                self._leave_out(error)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
