@@ -283,3 +283,13 @@ def test_a_long_message_is_wrapped_on_a_terminal_and_keeps_its_paragraphs() -> N
     assert max(map(len, lines)) <= 60
     assert lines[-1] == "  - short"
     assert len(lines) > 5
+
+
+@pytest.mark.parametrize("verb", [("swap", "train"), ("swap", "convert"), ("runs", "verify"), ("demo",)])
+def test_paragraphs_of_help_are_filled_to_the_width_of_the_terminal(verb: tuple[str, ...]) -> None:
+    result = ostinato(*verb, "--help", COLUMNS="80")
+    prose = result.stdout.decode().split("Usage:")[1].split("\u256d")[0].splitlines()[1:]
+    lines = [line.strip() for line in prose]
+    for line, following in zip(lines, lines[1:], strict=False):
+        first_word = following.split(" ")[0]
+        assert not first_word or not line or len(line) + 1 + len(first_word) > 78, f"{line!r} ends early"

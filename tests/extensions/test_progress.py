@@ -34,9 +34,9 @@ def run(updater_class: Any, progress: Progress, stop: Any = (10, "iteration")) -
 def test_lines_tell_place_speed_time_left_and_losses(reporting_updater) -> None:
     lines: list[str] = []
     run(reporting_updater, Progress(lines.append, every=20), stop=(11, "iteration"))
-    assert lines[0] == "iteration 5 of 11 · 0.25 it/s · 8 faces/s · 0:00:24 left · loss a 0.14286, b 0.09091"
+    assert lines[0] == "iteration 5 of 11 · 0.25 it/s · 8.0 faces/s · 0:00:24 left · loss a 0.14286, b 0.09091"
     assert len(lines) == 3  # after 20 s, after 40 s, at the end
-    assert lines[-1].startswith("iteration 11 of 11 · 0.25 it/s · 8 faces/s · loss a ")
+    assert lines[-1].startswith("iteration 11 of 11 · 0.25 it/s · 8.0 faces/s · loss a ")
 
 
 def test_the_last_line_is_not_said_twice_and_nothing_is_said_where_nothing_was_trained(reporting_updater) -> None:
@@ -60,7 +60,7 @@ def test_a_slow_run_shows_seconds_per_iteration_and_an_endless_one_no_end(report
     trainer = Trainer(Slow(), None, extensions=[progress], clock=clock)
     trainer.extend(lambda t: t.request_stop(), name="stop", trigger=(1, "iteration"))
     trainer.run()
-    assert lines[0].startswith("iteration 1 · 40.0 s/it · 0 faces/s · loss a")
+    assert lines[0].startswith("iteration 1 · 40.0 s/it · 0.1 faces/s · loss a")
 
 
 def test_losses_are_read_only_for_a_line_that_is_shown(reporting_updater, monkeypatch) -> None:

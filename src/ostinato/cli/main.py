@@ -7,6 +7,7 @@ answer at once: neither needs torch. The others appear in the list of commands b
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import os
 import shutil
@@ -42,13 +43,22 @@ class Verb:
         """Import the verb and hang it into ``app``: a ``typer.Typer`` as a group, a function as a command."""
         found = getattr(importlib.import_module(self.module), self.attribute)
         if isinstance(found, typer.Typer):
+            for command in found.registered_commands:
+                if command.callback is not None and command.help is None:
+                    command.help = _unwrapped(command.callback.__doc__)
             app.add_typer(found, name=name, help=self.help)
         else:
-            app.command(name)(found)
+            app.command(name, help=_unwrapped(found.__doc__))(found)
 
     def add_line_to(self, app: typer.Typer, name: str) -> None:
         """Hang only the verb's line in the list of commands into ``app``, importing nothing."""
         app.command(name, help=self.help)(_only_listed)
+
+
+def _unwrapped(docstring: str | None) -> str:
+    """The text with each paragraph on one line: ``--help`` keeps line ends, which were made for the source's width."""
+    paragraphs = inspect.cleandoc(docstring or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _only_listed() -> None:

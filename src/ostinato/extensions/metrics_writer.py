@@ -74,7 +74,8 @@ class MetricsWriter(Extension):
         for path in sorted({*self.folder.parent.glob(f"session_*/{FILE_NAME}"), self.path}):
             removed = purge_lines_after(path, iteration)
             if removed:
-                logger.info("%s: %d lines after iteration %d removed; that history was left", path, removed, iteration)
+                lines = "1 line" if removed == 1 else f"{removed:,} lines"
+                logger.info("%s: removed %s after iteration %d; training goes on from there", path, lines, iteration)
         self._descriptor = os.open(
             self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644
         )

@@ -101,7 +101,7 @@ class Progress(Extension):
             if self.faces_per_iteration is not None:
                 faces = self.faces_per_iteration * iterations
             if faces > 0:
-                parts.append(f"{faces / seconds:.0f} faces/s")
+                parts.append(f"{faces / seconds:.{0 if faces >= 10 * seconds else 1}f} faces/s")
             if total is not None and total > iteration:
                 parts.append(f"{clock_time((total - iteration) / rate)} left")
         losses = self._losses(trainer)
