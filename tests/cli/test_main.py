@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import pty
@@ -290,6 +291,6 @@ def test_paragraphs_of_help_are_filled_to_the_width_of_the_terminal(verb: tuple[
     result = ostinato(*verb, "--help", COLUMNS="80")
     prose = result.stdout.decode().split("Usage:")[1].split("\u256d")[0].splitlines()[1:]
     lines = [line.strip() for line in prose]
-    for line, following in zip(lines, lines[1:], strict=False):
+    for line, following in itertools.pairwise(lines):
         first_word = following.split(" ")[0]
         assert not first_word or not line or len(line) + 1 + len(first_word) > 78, f"{line!r} ends early"

@@ -25,7 +25,9 @@ from ostinato.swap.preview import (
     choose_faces,
     patch_size,
     prepare_preview_faces,
+    write_picture,
 )
+from ostinato.swap.provenance import read_provenance
 
 SIZE = 32
 
@@ -179,6 +181,18 @@ def test_a_timelapse_names_its_pictures_by_iteration(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "timelapse").iterdir()) == ["00001000.png", "00002000.png"]
     picture = cv2.imread(str(tmp_path / "timelapse" / "00001000.png"))
     assert np.array_equal(picture[..., ::-1], maker.make())
+
+
+def test_pictures_of_swapped_faces_say_that_they_are_synthetic(tmp_path: Path) -> None:
+    maker = PreviewMaker(_Shades(("a", "b")), {"a": _faces(1), "b": _faces(1)}, AugmentationOptions())
+    sheet = maker.make()
+    path = write_picture(tmp_path / "previews" / "latest.png", sheet)
+    found = read_provenance(path)
+    assert found is not None
+    assert found.is_synthetic
+    assert found.description.startswith("Synthetic: faces in this picture were drawn by a trained model")
+    picture = cv2.imread(str(path))
+    assert np.array_equal(picture[..., ::-1], sheet)
 
 
 def test_a_timelapse_that_fails_warns_and_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,10 +19,12 @@ from ostinato.errors import FaceFileError, FaceFolderError
 from ostinato.faces.alignment import even
 from ostinato.faces.cropping import resize_square
 from ostinato.faces.folder_checks import can_have_mask
+from ostinato.faces.png_chunks import insert_before_pixels
 from ostinato.faces.sample import CropSettings, prepare_face
 from ostinato.faces.scan import FaceFile
 from ostinato.runs.atomic import Files
 from ostinato.swap.preview_sheet import Picture, SheetColumns, SheetStyle, draw_sheet
+from ostinato.swap.provenance import SourceType, describe_sheet, png_chunks
 
 _log = logging.getLogger(__name__)
 
@@ -208,7 +210,9 @@ class Timelapse:
 
 
 def write_picture(path: Path, picture: Picture) -> Path:
-    """Write an RGB picture as PNG, complete or not at all; folders are made.
+    """Write an RGB picture that shows swapped faces as PNG, complete or not at all; folders are made.
+
+    The file says that the picture is synthetic.
 
     :raises OSError: the disk refuses.
     """
@@ -217,5 +221,6 @@ def write_picture(path: Path, picture: Picture) -> Path:
         raise OSError(f"{path}: the picture could not be encoded")
     files = Files()
     files.make_folder(path.parent)
-    files.replace(path, data.tobytes())
+    marked = insert_before_pixels(data.tobytes(), png_chunks(SourceType.COMPOSITE, describe_sheet()))
+    files.replace(path, marked)
     return path

@@ -71,6 +71,11 @@ def describe_swap(direction: str) -> str:
     return f"Synthetic: a face in this picture was drawn by a trained model ({direction}, {TOOL})."
 
 
+def describe_sheet() -> str:
+    """The sentence that previews and other sheets of swapped faces carry."""
+    return f"Synthetic: faces in this picture were drawn by a trained model ({TOOL})."
+
+
 def xmp_packet(source_type: SourceType, description: str) -> str:
     """The XMP packet: digital source type, tool and description."""
     return (
