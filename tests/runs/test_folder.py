@@ -51,6 +51,13 @@ def test_an_empty_folder_is_a_new_run(run: RunFolder) -> None:
     assert run.notices == []
 
 
+def test_the_folders_above_a_new_run_are_flushed(tmp_path: Path) -> None:
+    flushed: list[Path] = []
+    set_hook(lambda moment, done, path: flushed.append(path) if (moment, done) == ("after", "flush_folder") else None)
+    with RunFolder(tmp_path / "runs" / "new"):
+        assert {tmp_path, tmp_path / "runs", tmp_path / "runs" / "new"} <= set(flushed)
+
+
 def test_constructing_and_looking_touch_no_disk(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "none")
     assert run.scan().manifests == ()
@@ -167,6 +174,20 @@ def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
 
 
 # --- weights that are no numbers -------------------------------------------------------------------------------------
+
+
+def test_a_number_too_large_for_a_float_is_finite_in_a_double(run: RunFolder, make_content: MakeContent) -> None:
+    content = make_content(10)
+    content.model["scale"] = torch.tensor(1e300, dtype=torch.float64)
+    _save(run, content)
+    assert run.read(10).model["scale"] == 1e300
+
+
+def test_a_damaged_generation_gets_no_further_reasons(run: RunFolder, make_content: MakeContent) -> None:
+    name = _save(run, make_content(10))
+    (run.generations_path / name / "manifest.json").write_text("{}")
+    with pytest.raises(SaveError, match=r"manifest\.json"):
+        run.add_reasons(name, "session_end")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -98,9 +98,14 @@ def non_finite_names(tensors: Mapping[str, Tensor]) -> list[str]:
     for name, tensor in tensors.items():
         if tensor.dtype.is_floating_point:
             flat = tensor.detach().permute(_memory_order(tensor)).reshape(-1)
-            if not all(bool(part.float().isfinite().all()) for part in flat.split(_SCAN_ELEMENTS)):
+            if not all(_is_finite(part) for part in flat.split(_SCAN_ELEMENTS)):
                 found.append(name)
     return found
+
+
+def _is_finite(part: Tensor) -> bool:
+    # Types of one byte cannot be asked; wide ones must not become narrower, which would make large numbers infinite.
+    return bool((part.float() if part.element_size() < 4 else part).isfinite().all())
 
 
 def _memory_order(tensor: Tensor) -> list[int]:
@@ -117,8 +122,8 @@ def write_generation(
     :param manifest: what is known of it; versions and files are filled in here.
     :param optimizer_from: the generation whose optimizer files are linked, when ``packed`` carries them on.
     :return: the complete manifest.
-    :raises OSError: nothing was committed, or the last flush failed; the temporary folder is removed as far as that
-        is possible.
+    :raises OSError: nothing was committed, or the last flush failed; then the generation is there, and whether a power
+        cut would leave it there is not known. The temporary folder is removed as far as that is possible.
     """
     temporary = generations / f"{TEMPORARY_PREFIX}{manifest.generation}"
     with contextlib.suppress(FileNotFoundError):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
 import logging
+import math
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ostinato.errors import ArgumentValueError, DamagedRunError, RunError, SaveE
 from ostinato.runs.atomic import ChecksumMismatchError, Files
 from ostinato.runs.commit import TEMPORARY_PREFIX, PackedContent, non_finite_names, pack, write_generation
 from ostinato.runs.content import GenerationContent, LoadedGeneration
+from ostinato.runs.eviction import TRASH_PREFIX, evict
 from ostinato.runs.generation_files import (
     MODEL_FILE,
     OPTIMIZER_FILE,
@@ -29,6 +29,7 @@ from ostinato.runs.lock import RunLock
 from ostinato.runs.manifest import MANIFEST_FILE, GenerationName, Manifest, merge_reasons
 from ostinato.runs.moves import INTENT_FILE, SET_ASIDE, pending_moves, plan_restore
 from ostinato.runs.retention import RetentionPolicy, to_delete
+from ostinato.runs.save_errors import explained
 from ostinato.runs.sessions import Session, next_number, sessions_at_save
 from ostinato.runs.verification import read_generation, verify_generation
 from ostinato.runs.view import GENERATIONS, RunView
@@ -37,7 +38,6 @@ _log = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.yaml"
 DAMAGED = "damaged"
-TRASH_PREFIX = ".trash-"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,11 @@ class RunFolder(RunView):
         :raises RunError: the folder cannot be made, or is of a newer format.
         """
         try:
+            new = [path for path in (self.path, *self.path.parents) if not path.exists()]
             self.files.make_folder(self.path)
+            for path in new:
+                # Without this a power cut could take the folder away with everything that was flushed in it.
+                self.files.flush_folder(path.parent)
             taken = self._lock.acquire()
         except OSError as error:
             raise RunError(
@@ -364,13 +368,16 @@ class RunFolder(RunView):
         When a regular generation of this iteration exists, the new one gets a second name and takes its place; nothing
         committed is ever written over.
 
-        :raises SaveError: nothing was committed; the generations before are as they were.
+        :raises SaveError: it cannot be relied on; the generations before are as they were.
         """
         self._require_open()
         with self._mutex:
             content = packed.content
+            average = content.average_loss
+            if average is not None and not math.isfinite(average):
+                average = None  # JSON has no such number
             error_state = "error" in content.reasons
-            with self._explained(content.iteration):
+            with explained(self.path, content.iteration):
                 if not error_state:
                     self._refuse_non_finite(packed)
                 scan = self.scan()
@@ -388,7 +395,7 @@ class RunFolder(RunView):
                     time=now(),
                     run=self.identity.to_dict(),
                     parent=regular[-1].generation if regular else None,
-                    average_loss=_finite(content.average_loss),
+                    average_loss=average,
                     average_count=content.average_count,
                     loss_definition=content.bar.definition,
                     lowest_average=content.bar.lowest,
@@ -406,16 +413,18 @@ class RunFolder(RunView):
     def add_reasons(self, generation: str, *reasons: str) -> Manifest:
         """Give a committed generation further reasons to be kept, in one atomic step.
 
-        :raises SaveError: it could not be written; the generation is as it was.
+        :raises SaveError: it is not whole, or could not be written; it is as it was.
         """
         self._require_open()
         with self._mutex:
             folder = self.generations_path / generation
-            manifest = read_manifest_of(folder)
-            updated = manifest.with_reasons(*reasons)
-            if updated != manifest:
-                with self._explained(manifest.iteration):
+            name = GenerationName.parse(generation)
+            with explained(self.path, name.iteration if name else 0):
+                manifest = read_manifest_of(folder)
+                updated = manifest.with_reasons(*reasons)
+                if updated != manifest:
                     self.files.replace(folder / MANIFEST_FILE, updated.to_bytes())
+            if updated != manifest:
                 self.journal.add("mark", **_journal_fields(updated))
             return updated
 
@@ -469,62 +478,10 @@ class RunFolder(RunView):
             )
 
     def _apply_policy(self, manifests: Sequence[Manifest]) -> tuple[list[str], list[str]]:
-        deleted: list[str] = []
-        failures: list[str] = []
-        for name in to_delete(manifests, self.policy):
-            trash = self.generations_path / f"{TRASH_PREFIX}{name}"
-            try:
-                # First out of sight in one step: a generation that is half deleted must not look like a damaged one.
-                if not trash.exists():
-                    self.files.rename(self.generations_path / name, trash)
-                self.files.remove_tree(trash)
-                deleted.append(name)
-            except FileNotFoundError:
-                deleted.append(name)
-            except OSError as error:
-                failures.append(
-                    f"The old generation {name} could not be removed: {error.strerror or error}. "
-                    "The next save tries again."
-                )
-                _log.warning("%s", failures[-1])
+        deleted, failures = evict(self.files, self.generations_path, to_delete(manifests, self.policy))
         if deleted:
             self.journal.add("evict", time=now(), generations=deleted)
         return deleted, failures
-
-    @contextlib.contextmanager
-    def _explained(self, iteration: int) -> Generator[None]:
-        """Errors of a save as SaveError, with advice."""
-        try:
-            yield
-        except DamagedGenerationError as error:
-            raise self._save_error(iteration, str(error), "The generation before is untouched.") from error
-        except OSError as error:
-            advice = {
-                errno.ENOSPC: "Free some space; the next save tries again.",
-                errno.EDQUOT: "Your disk quota is used up: free some space; the next save tries again.",
-                errno.EFBIG: "A file may not become so large here (file size limit or file system).",
-                errno.EROFS: "The file system has become read-only; a failing disk may be the cause.",
-            }.get(error.errno or 0, "The next save tries again.")
-            what = error.strerror or str(error)
-            if error.filename:
-                what += f" ({Path(str(error.filename)).name})"
-            raise self._save_error(iteration, what, advice) from error
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
-                raise
-            raise self._save_error(
-                iteration,
-                "there is not enough memory",
-                "Training goes on. Close other programs, lower the batch size, or turn save_optimizer to 'exit'.",
-            ) from error
-
-    def _save_error(self, iteration: int, what: str, advice: str) -> SaveError:
-        return SaveError(
-            f"The state at iteration {iteration:,} could not be saved in {self.path}: {what}.",
-            advice=f"{advice} The generations before are untouched.",
-            folder=self.path,
-            iteration=iteration,
-        )
 
     # --- restoring ----------------------------------------------------------------------------------------------------
 
@@ -566,14 +523,6 @@ class RunFolder(RunView):
         if not candidates:
             raise ArgumentValueError(f"Nothing is set aside in {self.path}, so no restore can be undone.")
         return self.restore(str([name for name in candidates[-1] if not name.error][-1]))
-
-
-def _finite(value: float | None) -> float | None:
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        return None
-    return value
 
 
 def _with_optimizer(manifests: Sequence[Manifest]) -> Manifest | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ostinato.runs.atomic import ChecksumMismatchError, FileRecord, check_file, read_bounded
+from ostinato.runs.atomic import CheckedReader, ChecksumMismatchError, FileRecord
 from ostinato.runs.manifest import MANIFEST_FILE, Manifest, read_manifest
 
 MODEL_FILE = "model.safetensors"
@@ -64,16 +64,19 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def read_json(folder: Path, manifest: Manifest, name: str) -> dict[str, Any]:
-    """A JSON file of a generation, verified.
+    """A JSON file of a generation, verified while it is read.
 
     :raises DamagedGenerationError: it is not whole.
     """
     record = blaming(folder, name, lambda: recorded(manifest, name))
 
     def read() -> dict[str, Any]:
-        path = folder / name
-        check_file(path, record)
-        content = json.loads(read_bounded(path, MAX_JSON_BYTES).decode())
+        if record.bytes > MAX_JSON_BYTES:
+            raise ChecksumMismatchError(f"has {record.bytes:,} bytes, more than the {MAX_JSON_BYTES:,} allowed")
+        with CheckedReader(folder / name, record) as reader:
+            text = reader.read(record.bytes)
+            reader.finish()
+        content = json.loads(text.decode())
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
         return content
