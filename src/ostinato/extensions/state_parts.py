@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from ostinato.errors import ArgumentValueError, StateError
+from ostinato.loop.unwrapping import unwrapped
 
 _log = logging.getLogger(__name__)
 
@@ -113,16 +114,9 @@ def _parameter_names(updater: Any) -> dict[int, str]:
     names: dict[int, str] = {}
     for model_name, model in models.items():
         prefix = f"{model_name}." if len(models) > 1 else ""
-        for name, parameter in _unwrapped(model).named_parameters():
+        for name, parameter in unwrapped(model).named_parameters():
             names.setdefault(id(parameter), prefix + name)
     return names
-
-
-def _unwrapped(model: Any) -> Any:
-    # A data-parallel wrapper puts "module." before every name; a run must not remember how it was parallelised.
-    while type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
-        model = model.module
-    return model
 
 
 def _optimizer(updater: Any, key: str) -> Any:

@@ -14,6 +14,7 @@ from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.loop.batch_reader import BatchReader
 from ostinato.loop.batches import batch_size, to_device
 from ostinato.loop.reporter import report
+from ostinato.loop.unwrapping import unwrapped
 from ostinato.loop.updater_state import UpdaterState
 
 if TYPE_CHECKING:
@@ -224,17 +225,6 @@ class StandardUpdater:
         )
         self.state.iteration_in_epoch = skipped
         self.state.samples_in_epoch = skipped * size
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside the wrappers of data-parallel training and compilation; its names carry no prefix."""
-    while True:
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
-        else:
-            return model
 
 
 def _by_name(value: Any) -> dict[str, Any]:
