@@ -96,11 +96,12 @@ def test_all_mistakes_are_reported_with_line_section_option_and_value(tmp_path: 
 
 
 def test_models_that_are_not_built_are_left_out_and_named(tmp_path: Path) -> None:
-    result = read(tmp_path, "[model.phaze_a]\nfreeze_layers = zzz\n[model.villain]\n[global]\nlr_finder_mode = set\n")
+    models = "[model.phaze_a]\nfreeze_layers = zzz\n[model.villain]\nlowmem = 1\n[model.dlight]\n"
+    result = read(tmp_path, models + "[global]\nlr_finder_mode = set\n")
 
     assert result.options == SwapOptions()
     assert [(remark.level, remark.message) for remark in result.remarks] == [
-        ("info", "[model.phaze_a] is ignored, since Ostinato does not have this model yet: freeze_layers"),
+        ("info", "sections of models that Ostinato does not have yet are ignored: phaze_a, villain"),
         ("info", "[global] lr_finder_mode is ignored: Ostinato has no search for the learning rate yet"),
     ]
 

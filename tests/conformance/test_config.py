@@ -37,11 +37,11 @@ REMARKED = {
     "optcase": ("[global] Coverage is not an option", "did you mean coverage?"),
     "unknown": ("[global] foo is not an option", "ignored"),
     "unknown_section": ("[old.section] is not a section", "ignored, with x"),
-    "list_bad": ("[model.phaze_a] is ignored", "freeze_layers"),
-    "list_allbad": ("[model.phaze_a] is ignored", "freeze_layers"),
-    "list_space": ("[model.phaze_a] is ignored", "freeze_layers"),
-    "list_empty": ("[model.phaze_a] is ignored", "freeze_layers"),
-    "list_dup": ("[model.phaze_a] is ignored", "freeze_layers"),
+    "list_bad": ("models that Ostinato does not have yet are ignored", "phaze_a"),
+    "list_allbad": ("models that Ostinato does not have yet are ignored", "phaze_a"),
+    "list_space": ("models that Ostinato does not have yet are ignored", "phaze_a"),
+    "list_empty": ("models that Ostinato does not have yet are ignored", "phaze_a"),
+    "list_dup": ("models that Ostinato does not have yet are ignored", "phaze_a"),
 }
 TAKEN = {
     "bool_yes": {"initialization.icnr_init": True},

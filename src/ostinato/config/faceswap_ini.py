@@ -42,6 +42,7 @@ def read_ini(text: str, label: str, model: type[Options], names: Names, model_na
     :param model_name: the model that will be trained; the sections of other models are left out.
     """
     source = Source()
+    not_built: list[str] = []
     for section, entries in _parse(text, label, source).items():
         places = model.ini_sections.get(section)
         if places is not None and section.startswith("model.") and section != f"model.{model_name}":
@@ -49,13 +50,17 @@ def read_ini(text: str, label: str, model: type[Options], names: Names, model_na
         elif places is not None:
             _read_section(section, entries, places, label, names, source)
         elif section.removeprefix("model.") in _NOT_BUILT_MODELS:
-            _leave_out(section, entries, label, "Ostinato does not have this model yet", source)
+            not_built += [section.removeprefix("model.")] if entries else []
         else:
             meant = nearest(section, model.ini_sections)
             hint = f"; did you mean [{meant}]?" if meant else "."
             listed = ", ".join(entries) or "nothing"
             message = f"[{section}] is not a section that Ostinato knows{hint} It is ignored, with {listed}."
             source.remarks.append(Remark("warning", Place(label), message, section))
+    if not_built:
+        # one line for all of them: every ini file of Faceswap has a section for each of its models
+        message = f"sections of models that Ostinato does not have yet are ignored: {', '.join(not_built)}"
+        source.remarks.append(Remark("info", Place(label), message))
     return source
 
 
