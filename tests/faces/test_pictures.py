@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 from pathlib import Path
 
@@ -77,6 +78,14 @@ def test_a_picture_of_gigabytes_is_refused_before_it_unfolds() -> None:
     data = b"\x89PNG\r\n\x1a\n" + make_chunk(b"IHDR", header) + make_chunk(b"IDAT", b"") + make_chunk(b"IEND", b"")
     with pytest.raises(PictureError, match="60000 x 60000"):
         decode_bgr(data)
+
+
+def test_a_file_that_is_too_large_to_be_a_picture_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "endless.bmp"
+    path.write_bytes(_encode(".bmp", COLOURS))
+    os.truncate(path, 2**31)  # a hole; reading it would fill the memory
+    with pytest.raises(FaceFileError, match=r"endless\.bmp .*2,147,483,648 bytes; at most"):
+        read_picture(path)
 
 
 def test_the_limit_is_a_number_of_pixels(monkeypatch: pytest.MonkeyPatch) -> None:

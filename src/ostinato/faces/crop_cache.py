@@ -142,7 +142,7 @@ def _capacities(folder: Path, wanted: dict[bytes, int], size: int, masks: int, l
     needed = sum(file_bytes(size, masks, count) for count in wanted.values())
     if needed <= room:
         return dict(wanted)
-    # A file also has a header and an index, rounded to pages; two pages a file cover that.
+    # A file also has a header, and its parts are rounded up to pages, whatever it holds: less than three pages.
     share = max(0, room - 3 * 4096 * len(wanted)) / needed
     capacities = {key: int(count * share) for key, count in wanted.items()}
     logger.warning(

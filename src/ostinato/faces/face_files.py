@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,16 +22,19 @@ from ostinato.faces.png_chunks import (
     PngChunk,
     PngError,
     PngHeader,
-    insert_before_pixels,
     international_text,
     parse_header,
     read_chunk,
     walk_chunks,
 )
+from ostinato.faces.png_encoding import encode_png
 
 KEYWORD = b"faceswap"
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """Bytes of the metadata chunk; see :data:`ostinato.faces.literal.MAX_TEXT_LENGTH`."""
+
+MAX_FILE_BYTES = 2**30
+"""Larger files are not read; the largest picture that is decoded has half of it, without compression and with alpha."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,7 @@ def read_face_bytes(path: str | os.PathLike[str]) -> tuple[bytes, FaceHeader]:
     try:
         with open_regular(path) as file:
             png, metadata = read_open_header(file)
-            file.seek(0)
-            data = file.read()
+            data = read_whole(file)
     except (PngError, MetadataError) as error:
         raise face_file_error(path, str(error)) from None
     except OSError as error:
@@ -95,6 +96,18 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         os.close(descriptor)
         raise PngError("it is not an ordinary file")
     return open(descriptor, "rb")
+
+
+def read_whole(file: BinaryIO) -> bytes:
+    """All bytes of an open file.
+
+    :raises PngError: it has more than :data:`MAX_FILE_BYTES`.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if size > MAX_FILE_BYTES:
+        raise PngError(f"it has {size:,} bytes; at most {MAX_FILE_BYTES:,} are read")
+    file.seek(0)
+    return file.read(MAX_FILE_BYTES)
 
 
 def read_open_header(file: BinaryIO) -> tuple[PngHeader, FaceMetadata | None]:
@@ -162,18 +175,14 @@ def write_face(
     :param chunks: further whole chunks (see :mod:`ostinato.faces.png_chunks`), put before the metadata.
     :param compression: zlib level 0 to 9 of the pixels.
     :raises FaceFileError: the metadata cannot be written (a landmark that is not finite); nothing is written then.
-    :raises OSError: the disk refuses.
+    :raises OSError: the disk refuses, or the picture cannot be encoded.
     """
     if image.ndim != 3 or image.shape[2] != 3 or image.shape[0] != image.shape[1] or image.dtype != np.uint8:
         raise ArgumentValueError(f"a face to write is (N, N, 3) uint8; this one is {image.shape} {image.dtype}.")
     texts = list(chunks)
     if metadata is not None:
         texts.append(_face_chunk(path, metadata))
-    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-    encoded, buffer = cv2.imencode(".png", bgr, [cv2.IMWRITE_PNG_COMPRESSION, compression])
-    if not encoded:
-        raise face_file_error(path, "the picture could not be encoded")
-    _replace(Path(path), insert_before_pixels(buffer.tobytes(), texts), sync=False)
+    _replace(Path(path), encode_png(image, chunks=texts, compression=compression), sync=False)
 
 
 def update_face(path: str | os.PathLike[str], metadata: FaceMetadata) -> None:

@@ -81,8 +81,8 @@ def check_masks(scan: FolderScan, masks: Sequence[str]) -> None:
 
 
 MASK_ADVICE = (
-    "Take these files out, or choose a mask that all faces have with mask.mask_type; with loss.penalized_mask_loss and "
-    "mask.learn_mask off no mask is needed."
+    "Take these files out, choose a mask that all faces have (--set mask.mask_type=...), or train without a mask "
+    "(--set loss.penalized_mask_loss=false, and mask.learn_mask left off)."
 )
 
 
@@ -94,7 +94,7 @@ def can_have_mask(kind: FaceKind, mask: str) -> bool:
 def missing_mask_reason(kind: FaceKind, mask: str) -> str:
     """Why a face of this kind cannot have a mask."""
     if kind.centering is None:
-        return "it is a plain picture without landmarks and stored masks"
+        return "a plain picture has neither landmarks nor stored masks"
     if mask in LANDMARK_MASKS:
         return f"it is drawn from 68 or 98 landmarks, and the face has {kind.landmarks}"
     return f"no such mask is stored; the face has {', '.join(kind.masks) if kind.masks else 'none'}"

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ostinato.faces.face_files import face_file_error, open_regular
+from ostinato.faces.face_files import face_file_error, open_regular, read_whole
 from ostinato.faces.png_chunks import SIGNATURE, PngError, parse_header
 
 PictureFormat = Literal["PNG", "JPEG", "BMP", "WebP"]
@@ -140,7 +140,7 @@ def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     """
     try:
         with open_regular(path) as file:
-            data = file.read()
+            data = read_whole(file)
         return np.asarray(cv2.cvtColor(decode_bgr(data), cv2.COLOR_BGR2RGB), np.uint8)
     except (PictureError, PngError) as error:
         raise face_file_error(path, str(error)) from None

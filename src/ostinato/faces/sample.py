@@ -14,7 +14,7 @@ from ostinato.config import FaceOptions, MaskOptions
 from ostinato.errors import ArgumentValueError
 from ostinato.faces.alignment import AlignedFace, to_68
 from ostinato.faces.cropping import crop_aligned, resize_square
-from ostinato.faces.face_files import face_file_error, open_regular, read_open_header
+from ostinato.faces.face_files import face_file_error, open_regular, read_open_header, read_whole
 from ostinato.faces.folder_checks import MASK_ADVICE, can_have_mask, missing_mask_reason
 from ostinato.faces.landmark_masks import LANDMARK_MASKS, landmark_mask
 from ostinato.faces.metadata import CENTERINGS, Centering, FaceMetadata, MetadataError
@@ -99,8 +99,7 @@ def prepare_face(path: str | os.PathLike[str], settings: CropSettings) -> Prepar
     try:
         with open_regular(path) as file:
             metadata = read_open_header(file)[1] if picture_size(file).format == "PNG" else None
-            file.seek(0)
-            data = file.read()
+            data = read_whole(file)
         bgr = decode_bgr(data)
         del data
         height, width = bgr.shape[:2]

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from ostinato.errors import BadInputError
 from ostinato.faces.alignment import AlignedFace
-from ostinato.faces.face_files import open_regular
+from ostinato.faces.face_files import open_regular, read_whole
 from ostinato.faces.file_names import shown_name
 from ostinato.faces.metadata import FaceMetadata
 from ostinato.faces.pictures import PictureError, decode_bgr
-from ostinato.faces.png_chunks import SIGNATURE, PngError, insert_before_pixels, parse_header
+from ostinato.faces.png_chunks import SIGNATURE, PngError, parse_header
+from ostinato.faces.png_encoding import encode_png
 from ostinato.faces.sample import CropSettings
 from ostinato.runs.atomic import Files
 from ostinato.swap.paste import chain, crop_to_face, paste
@@ -209,7 +210,7 @@ def read_frame(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None,
     :raises OSError: it cannot be read.
     """
     with open_regular(path) as file:
-        data = file.read()
+        data = read_whole(file)
     picture = np.asarray(cv2.cvtColor(decode_bgr(data), cv2.COLOR_BGR2RGB), np.uint8)
     if data[:8] != SIGNATURE:
         return picture, None, False
@@ -225,18 +226,14 @@ def read_frame(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None,
 
 
 def _encode(target: Path, frame: _OpenFrame, text: str) -> bytes:
+    if target.suffix.lower() not in _JPEG_SUFFIXES:
+        picture = frame.picture if frame.alpha is None else np.dstack([frame.picture, frame.alpha])
+        return encode_png(picture, chunks=png_chunks(SourceType.COMPOSITE, text))
     bgr = cv2.cvtColor(frame.picture, cv2.COLOR_RGB2BGR)
-    if target.suffix.lower() in _JPEG_SUFFIXES:
-        encoded, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
-        if encoded:
-            return mark_jpeg(data.tobytes(), SourceType.COMPOSITE, text)
-    else:
-        if frame.alpha is not None:
-            bgr = np.dstack([bgr, frame.alpha])
-        encoded, data = cv2.imencode(".png", bgr, [cv2.IMWRITE_PNG_COMPRESSION, 3])
-        if encoded:
-            return insert_before_pixels(data.tobytes(), png_chunks(SourceType.COMPOSITE, text))
-    raise OSError(f"{target.name} could not be encoded")
+    encoded, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+    if not encoded:
+        raise OSError(f"{target.name} could not be encoded")
+    return mark_jpeg(data.tobytes(), SourceType.COMPOSITE, text)
 
 
 def _index(folder: Path) -> tuple[dict[str, Path], dict[str, list[Path]]]:

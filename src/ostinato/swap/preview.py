@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from ostinato.errors import FaceFileError, FaceFolderError
 from ostinato.faces.alignment import even
 from ostinato.faces.cropping import resize_square
 from ostinato.faces.folder_checks import can_have_mask
-from ostinato.faces.png_chunks import insert_before_pixels
+from ostinato.faces.png_encoding import encode_png
 from ostinato.faces.sample import CropSettings, prepare_face
 from ostinato.faces.scan import FaceFile
 from ostinato.runs.atomic import Files
@@ -216,11 +215,8 @@ def write_picture(path: Path, picture: Picture) -> Path:
 
     :raises OSError: the disk refuses.
     """
-    encoded, data = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
-    if not encoded:
-        raise OSError(f"{path}: the picture could not be encoded")
+    data = encode_png(picture, chunks=png_chunks(SourceType.COMPOSITE, describe_sheet()))
     files = Files()
     files.make_folder(path.parent)
-    marked = insert_before_pixels(data.tobytes(), png_chunks(SourceType.COMPOSITE, describe_sheet()))
-    files.replace(path, marked)
+    files.replace(path, data)
     return path

@@ -15,6 +15,7 @@ from ostinato.faces.drawn.identity import DrawnIdentity
 from ostinato.faces.drawn.state import FaceState
 from ostinato.faces.face_files import write_face
 from ostinato.faces.metadata import FaceMetadata, FaceSource, StoredMask
+from ostinato.faces.png_encoding import encode_png
 
 MASK_NAME = "custom_face"
 """The stored mask of a drawn face: exactly the visible face."""
@@ -55,8 +56,8 @@ def write_drawn_folder(
         written.append(path)
         if frames is not None:
             Path(frames).mkdir(parents=True, exist_ok=True)
-            frame = draw_frame([(identity, state)])
-            cv2.imwrite(str(Path(frames) / f"drawn_{index:06d}.png"), cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
+            frame = encode_png(draw_frame([(identity, state)]))
+            (Path(frames) / f"drawn_{index:06d}.png").write_bytes(frame)
     return written
 
 
