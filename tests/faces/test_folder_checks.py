@@ -70,8 +70,8 @@ def test_98_points_are_enough_for_every_drawn_mask() -> None:
         (HEAD, "unet-dfl", "no such mask is stored; the face has vgg-clear"),
         (LEGACY, "unet-dfl", "no such mask is stored; the face has none"),
         (FOUR, "extended", "drawn from 68 or 98 landmarks, and the face has 4"),
-        (PLAIN, "extended", "plain picture without landmarks"),
-        (PLAIN, "vgg-clear", "plain picture without landmarks"),
+        (PLAIN, "extended", "plain picture has neither landmarks"),
+        (PLAIN, "vgg-clear", "plain picture has neither landmarks"),
     ],
 )
 def test_faces_that_cannot_have_a_mask_are_named(kind: FaceKind, mask: str, reason: str) -> None:

@@ -95,7 +95,7 @@ def test_plain_pictures_are_only_resized(tmp_path: Path, write_sample: Write, pi
     assert np.array_equal(face.image, resize_square(picture, 48))
     assert face.landmarks is None
     assert face.masks.shape == (48, 48, 0)
-    with pytest.raises(FaceFileError, match=r"plain picture without landmarks.*penalized_mask_loss") as caught:
+    with pytest.raises(FaceFileError, match=r"plain picture has neither landmarks.*penalized_mask_loss") as caught:
         prepare_face(path, CropSettings(48, masks=("extended",)))
     assert "plain.png" in str(caught.value)
 

@@ -116,3 +116,16 @@ def test_the_last_sheet_shows_the_last_model_if_something_was_trained(
     preview.initialize(trainer_at(start))
     preview.finalize(trainer_at(end, status))
     assert (preview.folder / f"{end:08d}.png").exists() == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "start", "end", "expected"),
+    [("finished", 0, 4, True), ("stopped", 2, 4, True), ("failed", 0, 4, False), ("finished", 4, 4, False)],
+)
+def test_the_time_lapse_ends_with_the_last_model(
+    preview: Preview, people: Path, tmp_path: Path, status: str, start: int, end: int, expected: bool
+) -> None:
+    drawer = preview.timelapse({side: scan_folder(people / side) for side in "ab"}, tmp_path / "timelapse")
+    drawer.initialize(trainer_at(start))
+    drawer.finalize(trainer_at(end, status))
+    assert (tmp_path / "timelapse" / f"{end:08d}.png").exists() == expected

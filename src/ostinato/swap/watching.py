@@ -166,17 +166,28 @@ class Preview(Extension):
 
 
 class TimelapseDrawer(Extension):
-    """Draws the same faces at every save; see :class:`ostinato.swap.preview.Timelapse`."""
+    """Draws the same faces at every save, the last one included; see :class:`ostinato.swap.preview.Timelapse`."""
 
     priority = PRIORITY_SNAPSHOT + 40
     name = "timelapse"
 
     def __init__(self, timelapse: Timelapse) -> None:
         self._timelapse = timelapse
+        self._drawn_at = -1  # iteration of the newest picture; of the start before there is one
+
+    def initialize(self, trainer: TrainerView) -> None:
+        """Remember where this process starts."""
+        self._drawn_at = trainer.updater.state.iteration
 
     def __call__(self, trainer: TrainerView) -> None:
         """Draw the picture of this iteration."""
-        self._timelapse.make(trainer.updater.state.iteration)
+        self._drawn_at = trainer.updater.state.iteration
+        self._timelapse.make(self._drawn_at)
+
+    def finalize(self, trainer: TrainerView) -> None:
+        """Draw the final model too, unless the run failed or nothing was trained since the last picture."""
+        if trainer.status in ("finished", "stopped") and self._drawn_at != trainer.updater.state.iteration:
+            self(trainer)
 
 
 def saves_and_previews(snapshot: Snapshot, preview: Preview) -> Callable[[], None]:
