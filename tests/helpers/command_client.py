@@ -39,8 +39,13 @@ class Started:
         return self.output.read_text() if self.output.exists() else ""
 
     def wait(self) -> int:
-        """The exit status as a shell's: negative numbers are signals."""
-        return os.waitstatus_to_exitcode(self.server.ask({"do": "wait", "pid": self.pid})["status"])
+        """The exit status; negative numbers are signals. What does not end within two minutes is killed."""
+        watchdog = threading.Timer(120, self.kill)
+        watchdog.start()
+        try:
+            return os.waitstatus_to_exitcode(self.server.ask({"do": "wait", "pid": self.pid})["status"])
+        finally:
+            watchdog.cancel()
 
     def wait_for(self, text: str, seconds: float = 60) -> str:
         """Wait until it has printed something."""

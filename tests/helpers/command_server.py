@@ -42,6 +42,8 @@ def _start(request: dict[str, Any]) -> dict[str, int]:
     try:
         os.setsid()
         _connect(request)
+        # A shell that starts the tests in the background has Ctrl-C ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for signal_number in request["ignored_signals"]:
             signal.signal(signal_number, signal.SIG_IGN)
         os.environ.update(request["environment"])

@@ -173,12 +173,13 @@ def no_memory(iteration: int) -> None:
     updater_module.training_step = step
 
 
-def slow_updates(seconds: float) -> None:
-    """Make every update last longer, so that a test finds the training at work."""
+def slow_updates(seconds: float, after: int = 0) -> None:
+    """Make every update after an iteration last longer, so that a test finds the training at work."""
     real = SwapUpdater.update
 
     def update(self: SwapUpdater) -> None:
-        time.sleep(seconds)
+        if self.state.iteration >= after:
+            time.sleep(seconds)
         real(self)
 
     SwapUpdater.update = update  # type: ignore[method-assign]

@@ -225,8 +225,10 @@ def train(
     """Train a swap model from folders of extracted faces, or go on with one.
 
     The same command starts, continues and finishes a run. Keys while it trains: Enter saves and quits, S saves, R
-    draws a new preview, M shows or
-    hides the mask in it. Ctrl-C finishes the iteration, saves and leaves; twice leaves at once.
+    draws a new preview, M shows or hides the mask in it. Ctrl-C finishes the iteration, saves and leaves; twice leaves
+    at once. A closed terminal, SIGTERM and SIGUSR1 save and leave, too.
+
+    Exit status: 0 finished, or left with Enter; 128 and the number of the signal that ended it.
     """
     check_range("-b/--batch-size", batch_size, 1, 4096)
     check_range("-i/--iterations", iterations, 0, None)

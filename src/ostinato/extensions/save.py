@@ -155,6 +155,10 @@ class Snapshot(Extension):
         """Save after this iteration. May be called from anywhere; it only makes a note."""
         self.trigger.is_requested = True
 
+    def settle(self) -> None:
+        """Wait until the save that is under way has ended."""
+        self._collect(wait=True)
+
     @property
     def last_saved(self) -> int | None:
         """The iteration of the newest state that this process knows to be on the disk."""

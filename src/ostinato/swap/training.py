@@ -259,7 +259,7 @@ def _build(
         NanGuard(
             check_trigger=(1 if device.type == "cpu" else 20, "iteration"),
             protect=options.network.nan_protection,
-            good_generation=lambda: _good_generation(run),
+            good_generation=lambda: _good_generation(run, snapshot),
             remedies=_NAN_REMEDIES,
             show_file=shown_name,
         )
@@ -308,7 +308,8 @@ def _take_encoder(model: SwapModel, source: Path, tell: Tell) -> None:
     tell(f"the encoder starts with the weights of {shown_name(source)} at iteration {loaded.iteration:,}")
 
 
-def _good_generation(run: RunFolder) -> str:
+def _good_generation(run: RunFolder, snapshot: Snapshot) -> str:
+    snapshot.settle()  # the newest one may be on its way to the disk
     regular = [name for name in run.names() if not name.error]
     if not regular:
         return "Nothing of this run has been saved yet; the same command starts it anew."
