@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import math
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ostinato.extensions.observed_values import ScalarFilter
 from ostinato.loop import PRIORITY_READER, Extension, TrainerView, get_trigger, read_scalars
 from ostinato.loop.triggers import Trigger
+from ostinato.runs.atomic import Files
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +176,7 @@ def purge_lines_after(path: Path, iteration: int) -> int:
     """Remove the lines of a metrics file that lie beyond an iteration, and lines that are no JSON object with one (the
     last line of a process that was killed while it wrote).
 
-    The file is replaced atomically, and left alone when there is nothing to remove or no such file.
+    The file is replaced atomically and durably, and left alone when there is nothing to remove or no such file.
 
     :return: how many lines were removed.
     """
@@ -184,18 +186,15 @@ def purge_lines_after(path: Path, iteration: int) -> int:
         removed = sum(not _belongs(line, iteration) for line in source)
     if not removed:
         return 0
-    temporary = path.with_name(path.name + ".tmp")
-    with path.open("rb") as source, temporary.open("wb") as kept:
-        kept.writelines(line for line in source if _belongs(line, iteration))
-        kept.flush()
-        os.fsync(kept.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the replacement itself has to survive a power cut
-    finally:
-        os.close(folder)
+    Files().replace(path, lambda: _kept_lines(path, iteration))
     return removed
+
+
+def _kept_lines(path: Path, iteration: int) -> Iterator[bytes]:
+    with path.open("rb") as source:
+        kept = (line for line in source if _belongs(line, iteration))
+        while lines := b"".join(itertools.islice(kept, 4096)):
+            yield lines
 
 
 def _belongs(line: bytes, iteration: int) -> bool:

@@ -176,13 +176,15 @@ class Files:
             os.close(descriptor)
         return FileRecord(size, digest.hexdigest())
 
-    def replace(self, path: Path, content: bytes) -> FileRecord:
+    def replace(self, path: Path, content: bytes | Callable[[], Iterable[bytes | memoryview]]) -> FileRecord:
         """Give ``path`` a new content in one step: a reader sees the old one or the new one, whole.
 
         The temporary file lies beside it and is named after it, with a leading dot.
+
+        :param content: as a whole, or in pieces, see :meth:`write`.
         """
         temporary = path.with_name(f".tmp-{path.name}")
-        record = self.write(temporary, lambda: [content])
+        record = self.write(temporary, content if callable(content) else lambda: [content])
         self.rename(temporary, path)
         self.flush_folder(path.parent)
         return record
