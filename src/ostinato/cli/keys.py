@@ -14,14 +14,12 @@ from typing import Any, TextIO
 class ConsoleKeys:
     """Calls an action for each key pressed on the terminal, without waiting for the Enter key.
 
-    :param actions: a key (one character; Enter is ``"\\n"``; letters in lower case) to the function it calls. The
-        functions are called on a thread
-        of their own, so they should only note what is wanted.
-    :param stream: where keys come from; the standard input by default.
-
     Nothing happens before :meth:`open`, which does nothing and returns False when the stream is no terminal, when this
-    process runs in the
-    background of one, or where the system has no ``termios``. Usable as a context manager.
+    process runs in the background of one, or where the system has no ``termios``. Usable as a context manager.
+
+    :param actions: a key (one character; Enter is ``"\\n"``; letters in lower case) to the function it calls. The
+        functions are called on a thread of their own, so they should only note what is wanted.
+    :param stream: where keys come from; the standard input by default.
     """
 
     def __init__(self, actions: Mapping[str, Callable[[], None]], stream: TextIO | None = None) -> None:

@@ -45,10 +45,10 @@ class FaceOptions(Options):
         ge=-25,
         le=25,
         step=1,
-        help="""Move the crop up or down, in percent of the face from brows to lips: with face centering, 10 moves it by
-        5 percent of its height. Negative numbers move it up and show more chin in
-        the lower part of the result; positive numbers move it down and show more forehead. Leave it at 0 unless
-        previews show that chin or forehead is cut off.""",
+        help="""Move the face up or down within the crop, in percent of the face from brows to lips: with face
+        centering, 10 moves it by 5 percent of the height of the crop. Negative numbers move the face up and show more
+        chin; positive numbers move it down and show more forehead. Leave it at 0 unless previews show that chin or
+        forehead is cut off.""",
     )
 
 

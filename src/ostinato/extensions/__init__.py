@@ -3,8 +3,9 @@
 from ostinato.extensions.metrics_writer import MetricsWriter
 from ostinato.extensions.nan_guard import NanGuard
 from ostinato.extensions.progress import Progress
+from ostinato.extensions.save import Snapshot
 from ostinato.extensions.signals import StopSignals
 from ostinato.extensions.tensorboard_writer import TensorBoardWriter
 from ostinato.extensions.throughput import Throughput
 
-__all__ = ["MetricsWriter", "NanGuard", "Progress", "StopSignals", "TensorBoardWriter", "Throughput"]
+__all__ = ["MetricsWriter", "NanGuard", "Progress", "Snapshot", "StopSignals", "TensorBoardWriter", "Throughput"]

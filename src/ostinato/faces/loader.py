@@ -36,7 +36,7 @@ from ostinato.faces.scan import FolderScan
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_CACHE_BYTES = 16 * 2**30
+DEFAULT_CACHE_BYTES = 20 * 2**30
 _STATE_FORMAT = 1
 
 
@@ -70,7 +70,7 @@ class SwapLoader:
     bytes.
 
     :param sides: scanned folder or files of each side, by name; at least one side. Of a scan, the usable files are
-    used.
+        used.
     :param crop: how faces are cut; ``crop.size`` is the largest of the input size and all output sizes.
     :param input_size: side of the network's input in pixels.
     :param output_sizes: sides of its outputs in pixels.

@@ -12,8 +12,7 @@ class TrainingRequest:
     """Everything :func:`ostinato.swap.training.open_training` needs to start or continue a run.
 
     Options of the run (what the model is, how it learns) come from ``config`` and ``overrides``; the fields here say
-    where things are and how
-    long this session goes on.
+    where things are and how long this session goes on.
     """
 
     folders: Mapping[str, Path]
@@ -43,9 +42,13 @@ class TrainingRequest:
     load_weights: Path | None = None
     """A run folder whose encoder a *new* run starts from."""
     augment_color: bool = True
+    """Vary the colours of faces."""
     flip: bool = True
+    """Mirror some faces."""
     warp: bool = True
+    """Warp what the model sees."""
     warp_to_landmarks: bool = False
+    """Warp towards similar faces of another side, in place of at random."""
     timelapse: Mapping[str, Path] = field(default_factory=dict)
     """A folder of faces for each side, drawn again at every save; empty for none."""
     timelapse_output: Path | None = None
