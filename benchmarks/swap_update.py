@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from ostinato.config import InitializationOptions, LossOptions, ModelOptions, NetworkOptions, OptimizerOptions
 from ostinato.optim import build_optimizer
+from ostinato.swap.devices import computes_half_precision_fast
 from ostinato.swap.losses import SwapLoss
 from ostinato.swap.models import build_model
 from ostinato.swap.step import training_step
@@ -160,17 +161,6 @@ def show(title: str, times: dict[str, list[tuple[float, float]]], faces: int, re
         print(f"  {label:<24}{faces / clock:>10.1f}{cpu:>9.3f}{by_cpu:>28.3f}{by_clock:>28.3f}", flush=True)
 
 
-def has_fast_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    try:
-        with open("/proc/cpuinfo") as file:
-            flags = file.read()
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="+", default=["original", "lightweight"])
@@ -190,7 +180,7 @@ def main() -> None:
             torch.set_num_threads(threads)
             steps: dict[str, Step] = {"bare": bare_step(name, "float32", batch)}
             for variant in arguments.variants:
-                if variant == "bfloat16" and not (has_fast_bfloat16(device) or arguments.slow_bfloat16):
+                if variant == "bfloat16" and not (computes_half_precision_fast(device) or arguments.slow_bfloat16):
                     print("bfloat16 is left out: this processor only emulates it (--slow-bfloat16 measures it)")
                     continue
                 if variant != "float32":

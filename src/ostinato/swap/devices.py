@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from ostinato.errors import UsageError
@@ -29,3 +31,18 @@ def choose_device(asked: str | None) -> torch.device:
             device=asked,
         ) from error
     return device
+
+
+def computes_half_precision_fast(device: torch.device) -> bool:
+    """Whether mixed precision can be faster than float32 here, and not only smaller.
+
+    A processor without bfloat16 instructions computes it piece by piece, many times slower than float32. Where that
+    cannot be found out, the answer is no.
+    """
+    if device.type != "cpu":
+        return True
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags

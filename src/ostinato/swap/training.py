@@ -25,7 +25,7 @@ from ostinato.runs.retention import RetentionPolicy
 from ostinato.runs.sessions import next_number
 from ostinato.runs.store import RunStore
 from ostinato.runs.writer import SaveResult
-from ostinato.swap.devices import choose_device
+from ostinato.swap.devices import choose_device, computes_half_precision_fast
 from ostinato.swap.face_folders import (
     FaceFolders,
     FolderMemory,
@@ -156,6 +156,11 @@ def _prepare(
     is_new: bool,
 ) -> _Prepared:
     options = with_centering(folders, options, is_new=is_new, tell=tell)
+    if options.network.mixed_precision and not computes_half_precision_fast(device):
+        tell(
+            "network.mixed_precision is on, and this processor has no fast half precision: training will be many times "
+            "slower than without it. Turn it off with --set network.mixed_precision=false."
+        )
     with memory_advice(options.model.name, request.batch_size, options.network.mixed_precision):
         model = build_swap_model(options, tuple(folders.scans))
         model.to(device)
