@@ -141,6 +141,10 @@ def test_all_mistakes_in_options_are_told_at_once_and_no_run_is_made(
         (["-z", "pictures"], "-z/--timelapse-output was given without faces to draw."),
         (["--side", "carol"], "--side 'carol' is not a name and a folder."),
         (["--side", "A=faces"], "Side a is given twice."),
+        (["-p"], "-p/--preview does not exist here. There is no window: previews/latest.png"),
+        (["-d"], "-d/--distributed does not exist here. A run trains on one device"),
+        (["-r"], "-r/--use-lr-finder does not exist here."),
+        (["-X", "1"], "-X/--exclude-gpus does not exist here. Name the one device"),
     ],
 )
 def test_usage_errors(ostinato: Ostinato, people: Path, tmp_path: Path, words: list[str], message: str) -> None:

@@ -221,6 +221,10 @@ def train(
         float,
         typer.Option("--cache-size", help="How large that may grow, GiB; 0 keeps none.", rich_help_panel=_FOLDERS),
     ] = 20.0,
+    preview: Annotated[bool, typer.Option("-p", "--preview", hidden=True)] = False,
+    distributed: Annotated[bool, typer.Option("-d", "--distributed", hidden=True)] = False,
+    use_lr_finder: Annotated[bool, typer.Option("-r", "--use-lr-finder", hidden=True)] = False,
+    exclude_gpus: Annotated[str | None, typer.Option("-X", "--exclude-gpus", hidden=True)] = None,
 ) -> None:
     """Train a swap model from folders of extracted faces, or go on with one.
 
@@ -237,6 +241,7 @@ def train(
     check_range("--max-snapshots", max_snapshots, -1, None)
     check_range("-a/--warmup", warmup, 0, None)
     check_range("--cache-size", cache_size, 0, None)
+    _refuse_faceswap_options(preview, distributed, use_lr_finder, exclude_gpus)
     from ostinato.cli import swap_train
 
     if list_options:
@@ -281,6 +286,21 @@ def train(
     status = swap_train.train(request, log_level=log_level, log_file=log_file)
     if status:
         sys.exit(status)
+
+
+def _refuse_faceswap_options(preview: bool, distributed: bool, use_lr_finder: bool, exclude_gpus: str | None) -> None:
+    """Options that people know from Faceswap's command and that are not here; each says what to do instead.
+
+    :raises UsageError: one of them was given.
+    """
+    for given, option, instead in (
+        (preview, "-p/--preview", "There is no window: previews/latest.png in the run folder is drawn at every save."),
+        (distributed, "-d/--distributed", "A run trains on one device; choose it with --device."),
+        (use_lr_finder, "-r/--use-lr-finder", "Give a rate with --set optimizer.learning_rate=5e-05."),
+        (exclude_gpus is not None, "-X/--exclude-gpus", "Name the one device to use instead, such as --device cuda:1."),
+    ):
+        if given:
+            raise UsageError(f"{option} does not exist here.", advice=instead, option=option)
 
 
 def _folders(a: Path | None, b: Path | None, further: list[str], *, required: bool) -> dict[str, Path]:
