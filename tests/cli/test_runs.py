@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import torch
 
 from ostinato.cli.main import run as command
 from ostinato.runs import GenerationContent, RetentionPolicy, RunFolder
+from ostinato.runs.manifest import _own_checksum
 
 
 def _make_run(path: Path, iterations: tuple[int, ...] = (10, 20, 30)) -> Path:
@@ -66,6 +69,50 @@ def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert command(["runs", "list", str(tmp_path)]) == 0
     assert "No runs" in capsys.readouterr().out
     assert command(["runs", "list", str(tmp_path / "absent")]) == 3
+
+
+def _rewrite(generation: Path, name: str, old: str, new: str) -> None:
+    """Change a file as somebody would who also puts the checksums right."""
+    path = generation / name
+    content = path.read_text().replace(old, new)
+    path.write_text(content)
+    manifest = json.loads((generation / "manifest.json").read_text())
+    manifest.pop("sha256")
+    if name == "manifest.json":
+        manifest = json.loads(content)
+        manifest.pop("sha256")
+    else:
+        data = content.encode()
+        manifest["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest["sha256"] = _own_checksum(manifest)
+    (generation / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"sessions"', '"session"'), ('"iterations": 10', '"iterations": "x"'), ('"options": {', '"options": 5, "o": {')],
+)
+def test_show_calls_sessions_that_make_no_sense_damage(
+    folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
+) -> None:
+    generation = folder / "generations" / "00000030"
+    text = (generation / "state.json").read_text()
+    old, new = (old, new) if old in text else (old.replace(": ", ":"), new.replace(": ", ":"))
+    assert old in text
+    _rewrite(generation, "state.json", old, new)
+    assert command(["runs", "show", str(folder)]) == 0
+    lines = _lines(capsys)
+    assert any(line.startswith("damaged: generations/00000030/state.json cannot be used") for line in lines)
+    assert lines[-1].startswith("2 ")  # the sessions of the generation before
+
+
+def test_nothing_that_a_terminal_obeys_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _rewrite(folder / "generations" / "00000030", "manifest.json", "swap/original", "\\u001b]0;x\\u0007")
+    for arguments in (["list", str(folder.parent)], ["show", str(folder)]):
+        assert command(["runs", *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\\x1b]0;x\\x07" in shown
 
 
 def test_show_tells_generations_reasons_and_sessions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,14 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
     assert (tmp_path / "lines").read_text() == "whole\nhal\nnext\n"
 
 
+def test_a_line_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("mine\n")
+    (tmp_path / "lines").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        QUICK.append_line(tmp_path / "lines", "next")
+    assert (tmp_path / "elsewhere").read_text() == "mine\n"
+
+
 def test_a_flush_that_failed_writes_the_whole_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     really = os.fsync
@@ -114,7 +122,8 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/etc/passwd")
     (tmp_path / "folder").mkdir()
-    for name in ("pipe", "link", "folder", "absent"):
+    (tmp_path / "file").write_text("")
+    for name in ("pipe", "link", "folder", "absent", "file/below"):
         with pytest.raises(ChecksumMismatchError):
             check_file(tmp_path / name, FileRecord(1, ""))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from ostinato.errors import (
     StateError,
 )
 from ostinato.runs import KEEP_OPTIMIZER, GenerationContent, LoadedGeneration, RetentionPolicy, RunFolder
-from ostinato.runs.atomic import Files, set_hook
+from ostinato.runs.atomic import ChecksumMismatchError, Files, set_hook
 
 MakeContent = Callable[..., GenerationContent]
 
@@ -421,6 +422,36 @@ def test_hostile_manifests_reach_nothing_outside(run: RunFolder, make_content: M
         assert "not a plain file name" in str(verify_generation(copy)[0])
 
 
+@pytest.mark.parametrize("field", ["average_loss", "lowest_average"])
+def test_a_number_that_is_too_large_is_damage(run: RunFolder, make_content: MakeContent, field: str) -> None:
+    from ostinato.runs.manifest import _own_checksum
+
+    _save(run, make_content(10))
+    _save(run, make_content(20))
+    path = run.generations_path / "00000020" / "manifest.json"
+    raw = json.loads(path.read_text())
+    raw.pop("sha256")
+    raw[field] = 10**400
+    path.write_text(json.dumps({**raw, "sha256": _own_checksum(raw)}))
+    assert [damage.file for damage in run.verify()["00000020"]] == ["manifest.json"]
+    _assert_holds(run.load_newest(), make_content(10))
+
+
+def test_an_endless_number_in_a_state_or_an_identity_is_damage(run: RunFolder, make_content: MakeContent) -> None:
+    from ostinato.runs.generation_files import DamagedGenerationError, using
+    from ostinato.runs.identity import read_identity
+
+    with pytest.raises(DamagedGenerationError, match="OverflowError"):
+        using(run.path, "state.json", lambda: int(float("inf")))
+    raw = json.loads((run.path / "run.json").read_text())
+    raw.pop("sha256")
+    raw["format"] = float("inf")
+    checksum = hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()
+    (run.path / "run.json").write_text(json.dumps({**raw, "sha256": checksum}))
+    with pytest.raises(ChecksumMismatchError, match="cannot be read"):
+        read_identity(run.path)
+
+
 # --- leftovers -------------------------------------------------------------------------------------------------------
 
 
@@ -557,7 +588,11 @@ def test_a_restore_that_stops_anywhere_is_finished_or_was_not_begun(
 
 
 def test_an_unreadable_list_of_moves_is_put_aside(history: RunFolder, make_content: MakeContent) -> None:
-    for content in (b"\0\0\0", b'{"target": "00000010", "moves": [["../../x", "00000010"]]}'):
+    for content in (
+        b"\0\0\0",
+        b'{"target": "00000010", "moves": [["../../x", "00000010"]]}',
+        b'{"target": "\\u001b[2J", "moves": []}',
+    ):
         (history.path / "restore.json").write_bytes(content)
         history = _reopen(history)
         _assert_holds(history.load_newest(), make_content(30))

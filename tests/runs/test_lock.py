@@ -105,11 +105,20 @@ def test_a_worker_made_by_fork_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 
 def test_garbage_in_the_file_locks_nobody_out(tmp_path: Path) -> None:
-    for content in (b"\0" * 100, b"{", b"[1]", b'{"pid": "x"}', b"\xff"):
+    endless = json.dumps({**vars(Holder.this_process()), "pid": 0}).replace('"pid": 0', '"pid": 1e999').encode()
+    for content in (b"\0" * 100, b"{", b"[1]", b'{"pid": "x"}', b"\xff", endless):
         (tmp_path / "lock").write_bytes(content)
         lock = RunLock(tmp_path)
         lock.acquire()
         lock.release()
+
+
+def test_a_number_that_no_process_can_have_is_that_of_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunLock, "_lock", lambda self, descriptor: False)
+    _leave(tmp_path, pid=10**30)
+    lock = RunLock(tmp_path)
+    assert "has ended" in lock.acquire()
+    lock.release()
 
 
 def test_a_lock_from_before_a_restart_of_the_machine_is_taken_over(tmp_path: Path) -> None:

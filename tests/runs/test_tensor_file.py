@@ -88,6 +88,8 @@ def _file(header: object, data: bytes = b"") -> bytes:
         _file({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, bytes(8)),
         _file({"a": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}, bytes(4)),
         _file({"a": {"dtype": "F32", "shape": [1 << 62], "data_offsets": [0, 4]}}, bytes(4)),
+        _file({"a": {"dtype": "F32", "shape": [0, 1 << 62, 1 << 62], "data_offsets": [0, 0]}}),
+        _file({"a": {"dtype": "F32", "shape": [1] * 65, "data_offsets": [0, 4]}}, bytes(4)),
         _file({"a": {"dtype": "Q7", "shape": [1], "data_offsets": [0, 4]}}, bytes(4)),
         _file({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}, bytes(2)),
         _file(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,14 +12,16 @@ from typing import Annotated, Any
 import typer
 
 from ostinato.errors import BadInputError, DamagedRunError, UsageError
+from ostinato.faces.file_names import shown_name
 from ostinato.runs.atomic import ChecksumMismatchError
-from ostinato.runs.generation_files import DamagedGenerationError
+from ostinato.runs.generation_files import STATE_FILE, DamagedGenerationError, using
 from ostinato.runs.identity import RUN_FILE, read_identity
 from ostinato.runs.journal import JOURNAL_FILE, Journal
 from ostinato.runs.lock import current_holder
 from ostinato.runs.manifest import Manifest
 from ostinato.runs.moves import INTENT_FILE, pending_moves
 from ostinato.runs.retention import policy_of, why_kept
+from ostinato.runs.sessions import Session
 from ostinato.runs.view import GENERATIONS, RunView
 
 app = typer.Typer(
@@ -69,12 +71,13 @@ def show(run: _RunArgument) -> None:
     scan = view.scan()
     try:
         identity = read_identity(run)
-        typer.echo(f"{run}  {identity.recipe or 'run'}, begun {_time(identity.created)} UTC")
+        begun = shown_name(_time(identity.created))
+        typer.echo(f"{shown_name(run)}  {shown_name(identity.recipe) or 'run'}, begun {begun} UTC")
     except ChecksumMismatchError as error:
-        typer.echo(f"{run}  {RUN_FILE} {error}; nothing is lost, it is written anew at the next start")
+        typer.echo(f"{shown_name(run)}  {RUN_FILE} {error}; nothing is lost, it is written anew at the next start")
     holder = current_holder(run)
     if holder is not None:
-        typer.echo(f"trained now by {holder}")
+        typer.echo(f"trained now by {shown_name(str(holder))}")
     _tell_pending(run)
     kept = why_kept(scan.manifests, policy_of(scan.manifests))
     typer.echo("")
@@ -244,19 +247,19 @@ def _generation_row(manifest: Manifest, kept: Sequence[str]) -> list[str]:
 def _show_sessions(view: RunView, manifests: Sequence[Manifest]) -> None:
     for manifest in reversed([m for m in manifests if not m.name.error]):
         try:
-            sessions = view.state_of(manifest.name)["sessions"]
+            sessions = _sessions_of(view, manifest)
         except DamagedGenerationError as error:
             typer.echo(f"damaged: {error.damage}")
             continue
         typer.echo("")
         rows = [
             [
-                str(session["number"]),
-                _time(session["started"]),
-                f"{session['start_iteration']:,}",
-                f"{session['iterations']:,}",
-                str(session["batch_size"] or ""),
-                _changes(sessions[index - 1]["options"] if index else {}, session["options"] if index else {}),
+                str(session.number),
+                _time(session.started),
+                f"{session.start_iteration:,}",
+                f"{session.iterations:,}",
+                str(session.batch_size or ""),
+                _changes(sessions[index - 1].options if index else {}, session.options if index else {}),
             ]
             for index, session in enumerate(sessions)
         ]
@@ -266,7 +269,13 @@ def _show_sessions(view: RunView, manifests: Sequence[Manifest]) -> None:
         return
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+def _sessions_of(view: RunView, manifest: Manifest) -> list[Session]:
+    state = view.state_of(manifest.name)
+    folder = view.locate(manifest.name)
+    return using(folder, STATE_FILE, lambda: [Session.from_json(session) for session in state["sessions"]])
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {before.get(name)} -> {after[name]}" for name in after if before.get(name) != after[name])
 
 
@@ -277,7 +286,7 @@ def _tell_pending(run: Path) -> None:
         typer.echo(f"{INTENT_FILE} {error}; it is moved aside at the next start")
         return
     if moves is not None:
-        typer.echo(f"a restore of generation {moves.target} was interrupted; the next start finishes it")
+        typer.echo(f"a restore of generation {shown_name(moves.target)} was interrupted; the next start finishes it")
 
 
 def _folder_bytes(path: Path) -> int:
@@ -326,7 +335,11 @@ def _time(text: str) -> str:
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> None:
-    """A table: ruled on a terminal, plain aligned columns everywhere else, so that other programs can cut them."""
+    """A table: ruled on a terminal, plain aligned columns everywhere else, so that other programs can cut them.
+
+    Run folders may come from anywhere, so what a terminal would obey is shown and not sent.
+    """
+    rows = [[shown_name(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table

@@ -237,10 +237,14 @@ class Files:
         self._try("remove_folder", path, path.rmdir)
 
     def append_line(self, path: Path, line: str) -> None:
-        """Append one line and flush. A last line that a crash cut off is closed first, so that it spoils no other."""
+        """Append one line and flush. A last line that a crash cut off is closed first, so that it spoils no other.
+
+        Never through a symbolic link: a run folder from somewhere else must not write to any other file.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
         def append() -> None:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+            descriptor = os.open(path, flags, 0o644)
             try:
                 end = os.lseek(descriptor, 0, os.SEEK_END)
                 joint = b""
@@ -279,7 +283,7 @@ def open_regular(path: Path) -> int:
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         descriptor = os.open(path, flags)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ChecksumMismatchError("is missing") from None
     except OSError as error:
         if error.errno == errno.ELOOP:

@@ -98,7 +98,7 @@ def using(folder: Path, name: str, call: Callable[[], _Result]) -> _Result:
     """Make what goes wrong while a verified file is interpreted a damage of that file."""
     try:
         return call()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedGenerationError(
             Damage(folder.name, name, f"cannot be used: {type(error).__name__}: {error}")
         ) from error

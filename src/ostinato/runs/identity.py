@@ -78,7 +78,7 @@ def read_identity(folder: Path) -> RunIdentity:
             raise ChecksumMismatchError("was changed after it was written (checksum)")
         version = int(raw["format"])
         identity = RunIdentity(str(raw["id"]), str(raw["recipe"]), str(raw["created"]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ChecksumMismatchError(f"cannot be read: {type(error).__name__}: {error}") from error
     if version > FORMAT:
         raise RunError(

@@ -215,7 +215,7 @@ def _read_holder(descriptor: int) -> Holder | None:
     try:
         raw = json.loads(os.pread(descriptor, _MAX_BYTES, 0).decode())
         return Holder(int(raw["pid"]), str(raw["host"]), str(raw["since"]), str(raw["boot"]), int(raw["process_start"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -239,7 +239,7 @@ def _is_alive(holder: Holder) -> bool:
         return False
     try:
         os.kill(holder.pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # a number that no process can have is that of none
         return False
     except OSError:
         pass  # it exists and belongs to somebody else

@@ -164,7 +164,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = parse_manifest(content)
     except ChecksumMismatchError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ChecksumMismatchError(f"cannot be read: {type(error).__name__}: {error}") from error
     if manifest.generation != folder.name:
         raise ChecksumMismatchError(f"is that of generation {manifest.generation}")

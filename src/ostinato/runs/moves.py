@@ -67,6 +67,8 @@ def pending_moves(folder: Path) -> Moves | None:
         target = str(raw["target"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ChecksumMismatchError(f"cannot be read: {error}") from error
+    if GenerationName.parse(target) is None:
+        raise ChecksumMismatchError(f"names {target[:100]!r}, which is no generation")
     for text in (path for pair in pairs for path in pair):
         if not _is_allowed(text):
             raise ChecksumMismatchError(f"names {text!r}, which is no place of a generation")

@@ -40,7 +40,21 @@ DTYPES: dict[torch.dtype, str] = {
 }
 """The element types that can be saved, and their names in the format."""
 
+_NOT_OURS = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+    RuntimeError,  # torch's, of shapes that overflow its own arithmetic
+)
+"""What reading something else than a safetensors file can end in."""
+
 _BY_NAME = {name: dtype for dtype, name in DTYPES.items()}
+
+MAX_DIMENSIONS = 64
+"""Tensors with more are refused: torch cannot compute with them."""
 
 MAX_HEADER_BYTES = 100_000_000
 """Larger headers are refused, by us as by the library."""
@@ -108,7 +122,7 @@ def read_tensors(path: Path, record: FileRecord) -> dict[str, Tensor]:
     with CheckedReader(path, record) as reader:
         try:
             tensors = _read_all(reader, record.bytes)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        except _NOT_OURS as error:
             reader.finish()  # that it is not what was written explains more than what it looks like now
             raise ChecksumMismatchError(f"is no safetensors file: {error}") from error
         reader.finish()
@@ -127,6 +141,10 @@ def _read_all(reader: CheckedReader, size: int) -> dict[str, Tensor]:
         dtype = _BY_NAME[entry["dtype"]]
         shape = [int(n) for n in entry["shape"]]
         start, end = (int(n) for n in entry["data_offsets"])
+        if len(shape) > MAX_DIMENSIONS:
+            raise ValueError(
+                f"the tensor {name!r} has {len(shape):,} dimensions, more than the {MAX_DIMENSIONS} allowed"
+            )
         if min(shape, default=0) < 0 or end - start != math.prod(shape) * dtype.itemsize:
             raise ValueError(f"the size of the tensor {name!r} does not fit its shape")
         places.append((start, end, name, dtype, shape))
