@@ -84,10 +84,13 @@ def run_demo(folder: Path, iterations: int, device: str | None = None) -> int:
         cache=folder / "cache",
         cache_gib=1,
     )
-    options = new_run_options(asked_options(request, console.print))
+    options = new_run_options(asked_options(request, lambda remark: None))  # training says the same remarks
     untrained = build_swap_model(options, tuple(folders)).inference_model("b")
     untrained.eval()
-    console.print(f"training a {options.model.name} model for {iterations:,} iterations; Ctrl-C saves and leaves")
+    console.print(
+        f"training a {options.model.name} model for {iterations:,} iterations, with larger steps than usual since it "
+        "has minutes and not days; Ctrl-C saves and leaves"
+    )
     status = swap_train.train(request)
     if status:
         return status
