@@ -120,6 +120,13 @@ def test_epochs_are_counted_by_samples() -> None:
     assert epochs == [0, 0, 1, 1, 2]  # 2, 4, 6, 8, 10 faces of 5
 
 
+def test_a_batch_larger_than_the_folder_completes_several_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Batches, "epoch_length", 1)
+    updater = updater_of(options_of())
+    run(updater, 3)
+    assert (updater.state.epoch, updater.state.iteration) == (6, 3)
+
+
 # --- continuing -------------------------------------------------------------------------------------------------------
 
 

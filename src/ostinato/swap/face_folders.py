@@ -103,16 +103,7 @@ def crop_settings(options: SwapOptions, size: int) -> CropSettings:
     if options.loss.penalized_mask_loss:
         masks += ["eye"] if options.loss.eye_multiplier > 1 else []
         masks += ["mouth"] if options.loss.mouth_multiplier > 1 else []
-    return CropSettings(
-        size=size,
-        centering=options.face.centering,
-        coverage=options.face.coverage / 100,
-        vertical_offset=options.face.vertical_offset / 100,
-        masks=tuple(masks),
-        mask_dilation=options.mask.mask_dilation,
-        mask_blur_kernel=options.mask.mask_blur_kernel,
-        mask_threshold=options.mask.mask_threshold,
-    )
+    return CropSettings.from_options(size, options.face, options.mask, tuple(masks))
 
 
 def with_centering(folders: FaceFolders, options: SwapOptions, *, is_new: bool, tell: Tell) -> SwapOptions:

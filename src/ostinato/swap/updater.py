@@ -39,11 +39,6 @@ class BatchSource(Protocol):
         """Faces of each side in one pass."""
         ...
 
-    @property
-    def position(self) -> int:
-        """Faces of each side consumed so far."""
-        ...
-
     def next_batch(self) -> SwapBatch:
         """The batch at the position, which then moves on."""
         ...
@@ -61,12 +56,11 @@ class SwapUpdater:
     """Reads a batch of every side, adds up their losses, and steps one optimizer.
 
     Reports ``loss/total``, and for every side ``loss/<side>``, ``loss/<side>/<function>`` (weighted; with several
-    outputs ``loss/<side>/<size>/<function>``) and, with a learned mask,
-    ``loss/<side>/mask``: detached numbers that stay on the device until somebody reads them.
+    outputs ``loss/<side>/<size>/<function>``) and, with a learned mask, ``loss/<side>/mask``: detached numbers that
+    stay on the device until somebody reads them.
 
     With gradient accumulation an iteration is one batch, and the optimizer steps once in every k of them; the
-    gradients collected in between are
-    part of the state, so that a save at any iteration continues exactly.
+    gradients collected in between are part of the state, so that a save at any iteration continues exactly.
 
     Memory of an update: the parameters four times (weights, gradients, two moments of Adam) and the activations of S x
     B faces.
@@ -146,8 +140,10 @@ class SwapUpdater:
                 self._step()
         self.batch_read_time, self.batch_time = read - started, time.perf_counter() - read
         self.batch_size = sides * count
-        before = (self.loader.position - count) // self.loader.epoch_length
-        self.state.advance(count, pass_complete=batch.epoch > before)
+        passes = batch.epoch - (batch.position - count) // self.loader.epoch_length
+        self.state.advance(count, pass_complete=passes > 0)
+        for _ in range(passes - 1):  # a batch larger than the folder completes several
+            self.state.end_pass()
         self._report(losses)
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ostinato.config import AugmentationOptions
 from ostinato.extensions.save import Snapshot
 from ostinato.faces.sample import CropSettings
-from ostinato.faces.scan import FolderScan
+from ostinato.faces.scan import FaceFile, FolderScan
 from ostinato.loop import PRIORITY_SNAPSHOT, Extension, TrainerView
 from ostinato.loop.triggers import Trigger, get_trigger
 from ostinato.swap.models import SwapModel
-from ostinato.swap.preview import PreviewMaker, Timelapse, choose_faces, prepare_preview_faces, write_picture
+from ostinato.swap.preview import (
+    PreviewFaces,
+    PreviewMaker,
+    Timelapse,
+    choose_faces,
+    prepare_preview_faces,
+    write_picture,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -53,8 +60,7 @@ class Preview(Extension):
     """Draws a sheet of random faces at every save, on request, and once at the end: ``previews/latest.png``.
 
     Which faces it shows is a function of the seed and the iteration, so a preview never changes what is trained.
-    Whatever goes wrong with it
-    becomes a warning.
+    Whatever goes wrong with it becomes a warning.
 
     :param model: the model in training.
     :param scans: the folder of each side.
@@ -141,11 +147,11 @@ class Preview(Extension):
             faces[side] = self._prepare(chosen)
         return self._maker_of(faces)
 
-    def _prepare(self, files: Any) -> Any:
+    def _prepare(self, files: Sequence[FaceFile]) -> PreviewFaces:
         mask = next((name for name in self._crop.masks if name not in ("eye", "mouth")), None)
         return prepare_preview_faces(files, self._crop, self._model.input_size, max(self._model.output_sizes), mask)
 
-    def _maker_of(self, faces: Mapping[str, Any]) -> PreviewMaker:
+    def _maker_of(self, faces: Mapping[str, PreviewFaces]) -> PreviewMaker:
         return PreviewMaker(
             self._model,
             faces,
