@@ -267,9 +267,12 @@ class _FullDisk:
 
     def __init__(self) -> None:
         self.refused: tuple[int, ...] = ()
+        self.refuses_manifest_of = ""
 
     def __call__(self, moment: str, operation: str, path: Path) -> None:
-        if operation == "write" and path.parent.name in [f".tmp-{iteration:08d}" for iteration in self.refused]:
+        folder = path.parent.name
+        is_refused = folder in [f".tmp-{iteration:08d}" for iteration in self.refused]
+        if operation == "write" and (is_refused or folder == self.refuses_manifest_of):
             raise OSError(28, "No space left on device", str(path))
 
 
@@ -304,6 +307,17 @@ def test_a_last_save_that_fails_is_an_error(tmp_path: Path, disk: _FullDisk) -> 
     resumed = _trainer(tmp_path, 5, store=_store(tmp_path))
     resumed.run()
     assert _saved(tmp_path) == [4, 5]
+
+
+def test_a_last_state_that_is_saved_and_cannot_be_marked_is_a_warning(
+    tmp_path: Path, disk: _FullDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = _trainer(tmp_path, 4, store=_store(tmp_path))
+    disk.refuses_manifest_of = "00000004"
+    trainer.run()
+    assert "Generation 00000004 is saved, but not marked as session_end" in caplog.text
+    assert trainer.status == "finished"
+    assert _reasons(tmp_path)[4] == ("latest",)
 
 
 def test_a_run_that_fails_saves_nothing_more_unless_asked(tmp_path: Path) -> None:

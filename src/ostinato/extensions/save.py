@@ -236,7 +236,7 @@ class Snapshot(Extension):
                 return
             reason = "signal" if _is_signal(getattr(trainer, "stop_reason", None)) else "session_end"
             if iteration in self._saved and self._asked_iteration == iteration and self._is_complete:
-                self._store.add_reasons(self._saved[iteration], reason)
+                self._mark(self._saved[iteration], reason)
                 return
             for _ in range(2):  # a second try, for there is no next save that could make up for this one
                 self._save(trainer, ["latest", reason], complete=True)
@@ -246,6 +246,13 @@ class Snapshot(Extension):
             raise self._not_saved(iteration)
         finally:
             self._close()
+
+    def _mark(self, generation: str, reason: str) -> None:
+        assert self._store is not None
+        try:
+            self._store.add_reasons(generation, reason)
+        except SaveError as error:  # the state itself is on the disk, and the newest one is kept whatever made it
+            _log.warning("Generation %s is saved, but not marked as %s: %s", generation, reason, error.what)
 
     def state_dict(self) -> dict[str, Any]:
         """The bar for best states."""
