@@ -162,7 +162,7 @@ def program_versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": platform.python_version(), "torch": str(torch.__version__)}
-    for package in ("ostinato", "numpy", "safetensors"):
+    for package in ("ostinato", "numpy", "opencv-python-headless"):
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
     return found
