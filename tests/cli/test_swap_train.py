@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from command_client import CommandServer, Kept, assert_equal_runs
 from training_fixtures import QUICK
 
 from ostinato.faces.drawn import DrawnIdentity, write_drawn_folder
+from ostinato.runs import GenerationContent, RunFolder
 
 Ostinato = Callable[..., tuple[int, str]]
 
@@ -183,6 +185,38 @@ def test_a_summary_shows_the_model_and_touches_no_folder(
     for expected in ("lightweight: 64 pixels in, 64 out", "encoder", "decoder_b", "parameters:"):
         assert expected in text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_summary_of_a_run_shows_its_model_and_refuses_another(
+    ostinato: Ostinato, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    before = files_of(run)
+    status, text = ostinato("swap", "train", "--summary", "-m", run)
+    assert status == 0
+    new = ostinato("swap", "train", "--summary", "-t", "original", *QUICK)[1]
+    assert text == new
+    status, text = ostinato("swap", "train", "--summary", "-m", run, "-t", "lightweight")
+    assert status == 3
+    assert "Continue it with -t original" in text
+    assert files_of(run) == before
+
+
+def test_faces_of_all_sides_are_counted(ostinato: Ostinato, people: Path, run: Path) -> None:
+    _, text = ostinato(*command(people, run, "-i", "8"))
+    line = next(line for line in text.splitlines() if line.startswith("iteration 8 of 8"))
+    found = re.search(r"(\S+) (it/s|s/it) · (\S+) faces/s", line)
+    assert found is not None, line
+    rate = float(found[1]) if found[2] == "it/s" else 1 / float(found[1])
+    assert float(found[3]) == pytest.approx(4 * rate, rel=0.05, abs=0.6)  # two of each side
+
+
+def test_convert_refuses_a_run_that_is_no_swap_training(ostinato: Ostinato, people: Path, tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "other").open(recipe="digits") as other:
+        other.commit(other.pack(GenerationContent(3, {}, None, {"trainer": {}})))
+    status, text = ostinato("swap", "convert", tmp_path / "other", people / "a", tmp_path / "out")
+    assert status == 3
+    assert "was not saved by a swap training, but by digits" in text
 
 
 # --- run folders that do not fit --------------------------------------------------------------------------------------

@@ -21,8 +21,7 @@ from ostinato.extensions import Progress, StopSignals
 from ostinato.faces.file_names import shown_name
 from ostinato.runs.writer import SaveResult
 from ostinato.swap.request import TrainingRequest
-from ostinato.swap.run_options import asked_options, new_run_options
-from ostinato.swap.training import SwapTraining, build_swap_model, open_training
+from ostinato.swap.training import SwapTraining, build_swap_model, open_training, summary_options
 from ostinato.swap.watching import LATEST, saves_and_previews
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
@@ -35,10 +34,10 @@ def print_options(config: Path | None, overrides: list[str]) -> None:
 
 
 def print_summary(request: TrainingRequest) -> None:
-    """Print the layers of the model that a new run would have. Touches no folder."""
+    """Print the layers of the model of a run that is there, or that a new run would have. Touches no folder."""
     console = Console(highlight=False, markup=False)
-    options = new_run_options(asked_options(request, console.print))
-    model = build_swap_model(options, tuple(request.folders) or ("a", "b"))
+    options, sides = summary_options(request, console.print)
+    model = build_swap_model(options, sides)
     table = Table(title=f"{model.name}: {model.input_size} pixels in, {', '.join(map(str, model.output_sizes))} out")
     for heading in ("part", "layer", "weights"):
         table.add_column(heading)
@@ -77,12 +76,12 @@ def train(request: TrainingRequest, *, log_level: str = "info", log_file: Path |
         with open_training(request, tell=tell, on_save=on_save) as training:
             if training is None:
                 return 0
-            return _run(training, console, tell)
+            return _run(training, console, tell, request.batch_size * len(training.model.sides))
 
 
-def _run(training: SwapTraining, console: Console, tell: Callable[[str], None]) -> int:
+def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], faces: int) -> int:
     trainer = training.trainer
-    trainer.extend(Progress(tell, console=console), ranks=0)
+    trainer.extend(Progress(tell, console=console, faces_per_iteration=faces), ranks=0)
     keys = ConsoleKeys(
         {
             "\n": lambda: trainer.request_stop("key"),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ostinato.config import (
     Change,
     ReadOptions,
+    ResumeResult,
     SwapOptions,
     check_together,
     read_options,
@@ -60,6 +61,26 @@ def resumed_options(
     :raises ModelMismatchError: another model was asked for by name.
     :raises ConfigError: the effective options make no sense together.
     """
+    result = merged_options(read, loaded, request)
+    tell(
+        result.describe(
+            shown_name(request.run_folder.name or request.run_folder),
+            loaded.iteration,
+            session,
+            _other_changes(loaded, request),
+        )
+    )
+    return result.effective
+
+
+def merged_options(
+    read: ReadOptions[SwapOptions], loaded: LoadedGeneration, request: TrainingRequest
+) -> ResumeResult[SwapOptions]:
+    """The options of a stored run and those asked for, put together.
+
+    :raises ModelMismatchError: another model was asked for by name.
+    :raises ConfigError: the effective options make no sense together.
+    """
     result = resume(loaded.options, read.options, read.explicitly_set)
     stored, asked = result.effective.model.name, read.options.model.name
     if "model.name" in read.explicitly_set and asked != stored:
@@ -72,15 +93,7 @@ def resumed_options(
             found=stored,
             asked=asked,
         )
-    tell(
-        result.describe(
-            shown_name(request.run_folder.name or request.run_folder),
-            loaded.iteration,
-            session,
-            _other_changes(loaded, request),
-        )
-    )
-    return result.effective
+    return result
 
 
 def _other_changes(loaded: LoadedGeneration, request: TrainingRequest) -> Sequence[Change]:

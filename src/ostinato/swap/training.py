@@ -41,7 +41,7 @@ from ostinato.swap.losses import SwapLoss
 from ostinato.swap.memory import memory_advice
 from ostinato.swap.models import SwapModel, build_model
 from ostinato.swap.request import TrainingRequest
-from ostinato.swap.run_options import asked_options, new_run_options, resumed_options
+from ostinato.swap.run_options import asked_options, merged_options, new_run_options, resumed_options
 from ostinato.swap.updater import SwapUpdater
 from ostinato.swap.watching import PREVIEW_FOLDER, Preview
 
@@ -362,6 +362,19 @@ def _refuse_other_recipe(run: RunFolder) -> None:
         )
 
 
+def summary_options(request: TrainingRequest, tell: Tell) -> tuple[SwapOptions, tuple[str, ...]]:
+    """The options and sides of the model that a training as requested would have. Nothing is written.
+
+    :raises ModelMismatchError: the run that is there has another model than the one asked for.
+    """
+    read = asked_options(request, tell)
+    run = RunFolder(request.run_folder)
+    loaded = run.load_newest() if run.names() else None
+    if loaded is None:
+        return new_run_options(read), tuple(request.folders) or ("a", "b")
+    return merged_options(read, loaded, request).effective, stored_sides(loaded)
+
+
 def stored_sides(loaded: LoadedGeneration) -> tuple[str, ...]:
     """The sides a saved run was trained with, in the model's order."""
     return tuple(_stored_sketches(loaded))
@@ -369,7 +382,18 @@ def stored_sides(loaded: LoadedGeneration) -> tuple[str, ...]:
 
 def _stored_sketches(loaded: LoadedGeneration) -> Mapping[str, list[str]]:
     state: Mapping = loaded.state  # type: ignore[assignment]
-    return state["trainer"]["extensions"][FolderMemory.name]["sketches"]
+    try:
+        sketches = state["trainer"]["extensions"][FolderMemory.name]["sketches"]
+        return {str(side): [str(name) for name in sketch] for side, sketch in sketches.items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        recipe = loaded.manifest.run.get("recipe", "")
+        raise ModelMismatchError(
+            f"The state of iteration {loaded.iteration:,} was not saved by a swap training"
+            + (f", but by {shown_name(recipe)}." if recipe not in ("", RECIPE) else "."),
+            advice="Give the run folder of a swap training.",
+            found=recipe,
+            asked=RECIPE,
+        ) from error
 
 
 def _sides_of_run(loaded: LoadedGeneration, request: TrainingRequest) -> tuple[str, ...]:
