@@ -173,12 +173,17 @@ def no_memory(iteration: int) -> None:
     updater_module.training_step = step
 
 
-def slow_updates(seconds: float, after: int = 0) -> None:
-    """Make every update after an iteration last longer, so that a test finds the training at work."""
+def slow_updates(seconds: float, after: int = 0, say: bool = False) -> None:
+    """Make every update after an iteration last longer, so that a test finds the training at work.
+
+    :param say: print when such an update has begun.
+    """
     real = SwapUpdater.update
 
     def update(self: SwapUpdater) -> None:
         if self.state.iteration >= after:
+            if say:
+                print(f"update {self.state.iteration + 1} takes its time", flush=True)
             time.sleep(seconds)
         real(self)
 
