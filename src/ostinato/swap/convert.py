@@ -34,7 +34,7 @@ from ostinato.faces.pictures import PictureError, decode_bgr, read_picture
 from ostinato.faces.sample import CropSettings
 from ostinato.faces.scan import FaceFile, FolderScan, scan_folder
 from ostinato.faces.stored_masks import stored_mask
-from ostinato.swap.frames import FramePaster, Skipped, may_write
+from ostinato.swap.frames import FrameFolder, FramePaster, Skipped, may_write
 from ostinato.swap.paste import crop_to_face, enlarge, feather, paste
 from ostinato.swap.provenance import SourceType, describe_swap, png_chunks
 
@@ -130,7 +130,7 @@ def convert_faces(
     order: Sequence[FaceFile] = scan.files
     paster: FramePaster | None = None
     if frames is not None:
-        paster = FramePaster(frames, out / FRAMES_FOLDER, text, result.skipped, result.notes)
+        paster = FramePaster(FrameFolder.read(frames), out / FRAMES_FOLDER, text, result.skipped, result.notes)
         order = _by_frame(scan.files)
     done = 0
     try:

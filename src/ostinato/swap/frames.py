@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,52 @@ def may_write(path: Path) -> str | None:
     return None
 
 
+@dataclass(frozen=True, eq=False)
+class FrameFolder:
+    """The frames in a folder, by what faces call them. Make it with :meth:`read`."""
+
+    path: Path
+    by_name: Mapping[str, Path]
+    by_stem: Mapping[str, list[Path]]
+
+    @classmethod
+    def read(cls, folder: Path) -> FrameFolder:
+        """List a folder; no file in it is opened.
+
+        :raises BadInputError: it cannot be read.
+        """
+        by_name: dict[str, Path] = {}
+        by_stem: dict[str, list[Path]] = defaultdict(list)
+        try:
+            with os.scandir(folder) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    stem, suffix = os.path.splitext(entry.name)
+                    if suffix.lower() in _PICTURE_SUFFIXES and not entry.name.startswith("."):
+                        by_name[entry.name] = folder / entry.name
+                        by_stem[stem].append(folder / entry.name)
+        except OSError as error:
+            raise BadInputError(
+                f"The folder of frames {shown_name(folder)} cannot be read: {error.strerror or error}.",
+                advice="Give the folder that holds the pictures the faces were extracted from.",
+                folder=os.fspath(folder),
+            ) from error
+        return cls(folder, by_name, dict(by_stem))
+
+    def find(self, name: str) -> Path | Skipped:
+        """The frame that a face names, or why it cannot be told."""
+        # Names come from files and are looked up, never joined to a folder.
+        if name in self.by_name:
+            return self.by_name[name]
+        # Frames of a video are named after it, and are pictures when they lie in a folder.
+        found = self.by_stem.get(os.path.splitext(name)[0], [])
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(shown_name(path.name) for path in found[:3])
+            return Skipped(name, f"several frames could be meant: {names}")
+        return Skipped(name, f"there is no such frame in {shown_name(self.path)}")
+
+
 @dataclass(eq=False)
 class _OpenFrame:
     """The frame that faces are being pasted into."""
@@ -69,16 +116,14 @@ class FramePaster:
     :param out: where finished frames go.
     :param text: the sentence that says the picture is synthetic.
     :param skipped, notes: what cannot be done, and what the user should know, is appended to these.
-    :raises BadInputError: the folder of frames cannot be read.
     """
 
-    def __init__(self, folder: Path, out: Path, text: str, skipped: list[Skipped], notes: list[str]) -> None:
+    def __init__(self, folder: FrameFolder, out: Path, text: str, skipped: list[Skipped], notes: list[str]) -> None:
+        self._folder = folder
         self._out = out
         self._text = text
         self._skipped = skipped
         self._notes = notes
-        self._by_name, self._by_stem = _index(folder)
-        self._folder = folder
         self._name: str | None = None
         self._path: Path | None = None
         self._open: _OpenFrame | None = None
@@ -134,10 +179,10 @@ class FramePaster:
         """
         self._finish()
         self._name = None
-        count = len(self._by_name)
+        count = len(self._folder.by_name)
         if without := count - len(self._seen):
             self._notes.append(
-                f"{without} of {count} frames in {shown_name(self._folder)} have no face here and were not copied."
+                f"{without} of {count} frames in {shown_name(self._folder.path)} have no face here and were not copied."
             )
         if self._sixteen_bits:
             self._notes.append(f"{self._sixteen_bits} frames of 16 bits were written with 8.")
@@ -145,7 +190,7 @@ class FramePaster:
 
     def _turn_to(self, name: str) -> None:
         self._name = name
-        path = self._find(name)
+        path = self._folder.find(name)
         if isinstance(path, Skipped):
             self._finish()
             self._skipped.append(path)
@@ -166,19 +211,6 @@ class FramePaster:
         else:
             self._sixteen_bits += is_deep
             self._open = _OpenFrame(path, picture, alpha)
-
-    def _find(self, name: str) -> Path | Skipped:
-        # Names come from files and are looked up, never joined to a folder.
-        if name in self._by_name:
-            return self._by_name[name]
-        # Frames of a video are named after it, and are pictures when they lie in a folder.
-        found = self._by_stem.get(os.path.splitext(name)[0], [])
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(shown_name(path.name) for path in found[:3])
-            return Skipped(name, f"several frames could be meant: {names}")
-        return Skipped(name, f"there is no such frame in {shown_name(self._folder)}")
 
     def _finish(self) -> None:
         frame, self._open, self._path = self._open, None, None
@@ -234,22 +266,3 @@ def _encode(target: Path, frame: _OpenFrame, text: str) -> bytes:
     if not encoded:
         raise OSError(f"{target.name} could not be encoded")
     return mark_jpeg(data.tobytes(), SourceType.COMPOSITE, text)
-
-
-def _index(folder: Path) -> tuple[dict[str, Path], dict[str, list[Path]]]:
-    by_name: dict[str, Path] = {}
-    by_stem: dict[str, list[Path]] = defaultdict(list)
-    try:
-        with os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                stem, suffix = os.path.splitext(entry.name)
-                if suffix.lower() in _PICTURE_SUFFIXES and not entry.name.startswith("."):
-                    by_name[entry.name] = folder / entry.name
-                    by_stem[stem].append(folder / entry.name)
-    except OSError as error:
-        raise BadInputError(
-            f"The folder of frames {shown_name(folder)} cannot be read: {error.strerror or error}.",
-            advice="Give the folder that holds the pictures the faces were extracted from.",
-            folder=os.fspath(folder),
-        ) from error
-    return by_name, dict(by_stem)
