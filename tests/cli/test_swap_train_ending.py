@@ -55,6 +55,8 @@ def test_a_signal_saves_and_leaves_with_its_status_and_the_same_command_finishes
     assert newest is not None
     assert "signal" in newest.manifest.reasons
     assert f"stopped at iteration {newest.iteration}; iteration {newest.iteration} is saved" in started.text
+    announced = started.text.index(f"stopping: iteration {newest.iteration} is being saved")
+    assert announced < started.text.rindex("saved iteration")
     assert commands.run(*words)[0] == 0
     assert_equal_runs(Kept.read(tmp_path / "run"), undisturbed)
 

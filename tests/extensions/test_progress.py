@@ -83,6 +83,15 @@ def test_on_a_terminal_one_line_is_rewritten(reporting_updater) -> None:
     assert shown.rstrip().splitlines()[-1].split("\r")[-1].endswith("loss a 0.08333, b 0.06250")
 
 
+def test_on_a_narrow_terminal_nothing_is_cut_off(reporting_updater) -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=40, color_system=None)
+    run(reporting_updater, Progress(console=console))
+    first = output.getvalue().split("iteration 10 of")[0]
+    assert "…" not in first
+    assert "b 0.0" in first
+
+
 def test_a_console_that_is_no_terminal_gets_plain_lines(reporting_updater) -> None:
     output = io.StringIO()
     run(reporting_updater, Progress(console=Console(file=output, width=200), every=20))

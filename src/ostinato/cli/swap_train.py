@@ -19,6 +19,7 @@ from ostinato.config import SwapOptions, read_options, render_yaml
 from ostinato.errors import UsageError
 from ostinato.extensions import Progress, StopSignals
 from ostinato.faces.file_names import shown_name
+from ostinato.loop import TrainerView
 from ostinato.runs.writer import SaveResult
 from ostinato.swap.request import TrainingRequest
 from ostinato.swap.training import SwapTraining, build_swap_model, open_training, summary_options
@@ -82,6 +83,12 @@ def train(request: TrainingRequest, *, log_level: str = "info", log_file: Path |
 def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], faces: int) -> int:
     trainer = training.trainer
     trainer.extend(Progress(tell, console=console, faces_per_iteration=faces), ranks=0)
+
+    def say_that_it_stops(view: TrainerView) -> None:
+        tell(f"stopping: iteration {view.updater.state.iteration:,} is being saved")
+
+    # A large state takes seconds to save. Who sees nothing happen presses Ctrl-C again, and loses what is not saved.
+    trainer.extend(say_that_it_stops, trigger=lambda view: view.stop_reason in ("key", "signal"), ranks=0)
     keys = ConsoleKeys(
         {
             "\n": lambda: trainer.request_stop("key"),

@@ -71,7 +71,7 @@ class Progress(Extension):
         if self._live is not None:
             from rich.text import Text
 
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.update(Text(line), refresh=True)  # folded on a narrow terminal: the losses stand last
         else:
             self._show(line)
             self._shown_at = trainer.updater.state.iteration
