@@ -17,7 +17,7 @@ from ostinato.config.values import ValueRefused, is_unusual, quote, to_value
 from ostinato.config.yaml_file import read_yaml
 from ostinato.errors import ConfigError
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Options)
 
@@ -49,7 +49,7 @@ def load_options(model: type[T], path: Path | str | None = None, overrides: Sequ
     """
     read = read_options(model, path, overrides)
     for remark in read.remarks:
-        _logger.log(logging.WARNING if remark.level == "warning" else logging.INFO, "%s", remark)
+        _log.log(logging.WARNING if remark.level == "warning" else logging.INFO, "%s", remark)
     check_together(read.options)
     return read.options
 

@@ -18,7 +18,7 @@ from ostinato.loop import PRIORITY_READER, Extension, TrainerView, get_trigger, 
 from ostinato.loop.triggers import Trigger
 from ostinato.runs.atomic import Files
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 FILE_NAME = "metrics.jsonl"
 _MOST_VALUES = 16384  # buffered numbers at which the file is written even if the trigger has not fired
@@ -77,7 +77,7 @@ class MetricsWriter(Extension):
             removed = purge_lines_after(path, iteration)
             if removed:
                 lines = "1 line" if removed == 1 else f"{removed:,} lines"
-                logger.info("%s: removed %s after iteration %d; training goes on from there", path, lines, iteration)
+                _log.info("%s: removed %s after iteration %d; training goes on from there", path, lines, iteration)
         self._descriptor = os.open(
             self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644
         )
@@ -124,7 +124,7 @@ class MetricsWriter(Extension):
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                logger.warning(
+                _log.warning(
                     "%s cannot be written: %s. Training goes on; the lines are kept and written later.",
                     self.path,
                     error.strerror or error,

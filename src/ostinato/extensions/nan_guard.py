@@ -11,7 +11,7 @@ from ostinato.errors import NonFiniteLossError
 from ostinato.loop import PRIORITY_READER, Extension, TrainerView, get_trigger, is_scalar, read_scalars
 from ostinato.loop.triggers import Trigger
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _MOST_PENDING = 1000
 _MOST_FILES = 8  # named per side in the message; all of them are in the fields
@@ -102,7 +102,7 @@ class NanGuard(Extension):
                 raise error
             if not self._warned:
                 self._warned = True
-                logger.warning("%s The protection is off: training goes on.", error.what)
+                _log.warning("%s The protection is off: training goes on.", error.what)
             return
 
     def state_dict(self) -> dict[str, Any]:

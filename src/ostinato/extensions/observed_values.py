@@ -8,7 +8,7 @@ from typing import Any
 
 from ostinato.loop import is_scalar
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class ScalarFilter:
@@ -33,5 +33,5 @@ class ScalarFilter:
                 values.append(value)
             elif name not in self._warned:
                 self._warned.add(name)
-                logger.warning("%s: %r is left out, %s is not a number", self._where, name, type(value).__name__)
+                _log.warning("%s: %r is left out, %s is not a number", self._where, name, type(value).__name__)
         return names, values

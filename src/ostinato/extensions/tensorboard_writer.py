@@ -14,7 +14,7 @@ from ostinato.extensions.observed_values import ScalarFilter
 from ostinato.loop import PRIORITY_READER, Extension, TrainerView, get_trigger, read_scalars
 from ostinato.loop.triggers import Trigger
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _MOST_VALUES = 16384
 
@@ -63,7 +63,7 @@ class TensorBoardWriter(Extension):
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                logger.warning(
+                _log.warning(
                     "TensorBoard events cannot be written: %s. Training goes on without these points; metrics.jsonl "
                     "gets the same numbers.",
                     error.strerror or error,

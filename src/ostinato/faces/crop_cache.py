@@ -38,7 +38,7 @@ try:
 except ImportError:  # not a POSIX system: no locks, so files in use are not told apart
     fcntl = None  # type: ignore[assignment]
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 PREPARATION_VERSION = 1
 """To be raised when the same source file and settings are to give other pixels than before."""
@@ -112,12 +112,12 @@ def _create(
 ) -> CropFile | None:
     try:
         if path.exists():
-            logger.info("The cache of prepared faces %s is damaged or has another size; it is built anew.", path)
+            _log.info("The cache of prepared faces %s is damaged or has another size; it is built anew.", path)
             path.unlink()
         _make_room(folder, file_bytes(size, masks, capacity), own, limit_bytes)
         create_crop_file(path, size=size, masks=masks, capacity=capacity, key=key)
     except OSError as error:
-        logger.warning(
+        _log.warning(
             "No cache of prepared faces can be kept in %s (%s). Training goes on without it, more slowly.",
             folder,
             error.strerror or error,
@@ -145,7 +145,7 @@ def _capacities(folder: Path, wanted: dict[bytes, int], size: int, masks: int, l
     # A file also has a header, and its parts are rounded up to pages, whatever it holds: less than three pages.
     share = max(0, room - 3 * 4096 * len(wanted)) / needed
     capacities = {key: int(count * share) for key, count in wanted.items()}
-    logger.warning(
+    _log.warning(
         "The prepared faces need %.1f GiB and the cache may take %.1f GiB: %d of %d faces are kept. A larger cache "
         "makes training faster if it waits for faces.",
         needed / 2**30,
@@ -167,7 +167,7 @@ def _make_room(folder: Path, needed: int, own: set[str], limit_bytes: int) -> No
             continue
         path.unlink(missing_ok=True)
         total -= status.st_size
-        logger.info("Removed the cache of prepared faces %s, which was not used for the longest time.", path)
+        _log.info("Removed the cache of prepared faces %s, which was not used for the longest time.", path)
 
 
 def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:

@@ -31,7 +31,7 @@ import numpy as np
 
 from ostinato.faces.sample import PreparedFace
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 SUFFIX = ".crops"
@@ -198,7 +198,7 @@ class CropFile:
                 already = not self._usable
                 self._usable = False
         if not already:
-            logger.warning(
+            _log.warning(
                 "The cache of prepared faces %s cannot be %s any more (%s). Training goes on without that; faces that "
                 "are not in the cache are prepared anew each time, which is slower.",
                 self.path,

@@ -34,7 +34,7 @@ from ostinato.faces.prepared_faces import PreparedFaces
 from ostinato.faces.sample import CropSettings
 from ostinato.faces.scan import FolderScan
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 DEFAULT_CACHE_BYTES = 20 * 2**30
 _STATE_FORMAT = 1
@@ -239,7 +239,7 @@ class SwapLoader:
             )
         counts = dict(zip(self.sides, self._orders.counts, strict=True))
         if state["counts"] != counts:
-            logger.warning(
+            _log.warning(
                 "The number of faces has changed (before: %s, now: %s). Training goes on with the faces there are now, "
                 "in a new order.",
                 state["counts"],

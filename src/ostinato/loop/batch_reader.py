@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from ostinato.errors import StateError
 from ostinato.loop.random_state import capture_random_state, restore_random_state
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _END = object()
 
@@ -70,7 +70,7 @@ class BatchReader:
         if batch is _END:
             if position > 0:
                 self._unsized = True
-                logger.warning(
+                _log.warning(
                     "%s says that it has %s batches and ended after %d; from now on it counts as one without length.",
                     type(self.loader).__name__,
                     len(self.loader),
@@ -135,7 +135,7 @@ class BatchReader:
             return iter(self.loader)
         if type(self.loader) is DataLoader and self.loader.batch_sampler is not None:
             return _iterator_without_first_batches(self.loader, position)
-        logger.warning("reading and dropping %d batches to find the place in the data again", position)
+        _log.warning("reading and dropping %d batches to find the place in the data again", position)
         iterator = iter(self.loader)
         for _ in range(position):
             if next(iterator, _END) is _END:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.amp.grad_scaler import GradScaler
     from torch.optim import Optimizer
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 ScheduleUnit = Literal["iteration", "epoch"]
 _NOTHING = object()
@@ -216,7 +216,7 @@ class StandardUpdater:
             return
         skipped = self.state.samples_in_epoch // size
         seen_again = self.state.samples_in_epoch - skipped * size
-        logger.warning(
+        _log.warning(
             "the batch size changed from %d to %d; going on after %d batches of this pass, %d samples are seen again",
             saved,
             size,

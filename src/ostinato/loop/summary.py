@@ -10,7 +10,7 @@ from typing import Any
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.loop.reporter import is_scalar
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Summary:
@@ -97,7 +97,7 @@ class DictSummary:
                 self._summaries.setdefault(name, Summary()).add(value, weight)
             elif name not in self._warned:
                 self._warned.add(name)
-                logger.warning("%r is left out of the summary: %s is not a number.", name, type(value).__name__)
+                _log.warning("%r is left out of the summary: %s is not a number.", name, type(value).__name__)
 
     def merge(self, other: DictSummary) -> None:
         """Take in all that another one has seen."""

@@ -42,7 +42,7 @@ from ostinato.loop.shared_trigger import share_triggers
 from ostinato.loop.triggers.get_trigger import get_stop_trigger, get_trigger
 from ostinato.loop.triggers.limit_trigger import LimitTrigger
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 STATE_FORMAT = 1
 
@@ -295,9 +295,9 @@ class Trainer:
                 gone=gone,
             )
         if new:
-            logger.info("new in this process, starting fresh: %s", ", ".join(new))
+            _log.info("new in this process, starting fresh: %s", ", ".join(new))
         if gone:
-            logger.warning("in the saved state, no longer registered, ignored: %s", ", ".join(gone))
+            _log.warning("in the saved state, no longer registered, ignored: %s", ", ".join(gone))
 
     # --- running ---------------------------------------------------------------------------------------------------
 
@@ -468,7 +468,7 @@ class Trainer:
     def _note(self, error: BaseException, where: str) -> None:
         place = f"at iteration {self.updater.state.iteration}, {where}"
         add_note(error, place)
-        logger.error("%s: %s (%s)", type(error).__name__, error, place)
+        _log.error("%s: %s (%s)", type(error).__name__, error, place)
 
     @staticmethod
     def _attach(failure: BaseException, error: BaseException, where: str) -> None:
@@ -476,7 +476,7 @@ class Trainer:
             return
         note = f"then {where} raised {type(error).__name__}: {error}"
         add_note(failure, note)
-        logger.error("%s", note, exc_info=error)
+        _log.error("%s", note, exc_info=error)
 
 
 class _Step:

@@ -182,10 +182,11 @@ class FramePaster:
         count = len(self._folder.by_name)
         if without := count - len(self._seen):
             self._notes.append(
-                f"{without} of {count} frames in {shown_name(self._folder.path)} have no face here and were not copied."
+                f"Not copied, since no face here comes from them: {without} of the {count} frames in "
+                f"{shown_name(self._folder.path)}."
             )
         if self._sixteen_bits:
-            self._notes.append(f"{self._sixteen_bits} frames of 16 bits were written with 8.")
+            self._notes.append(f"Of 16 bits, and written with 8: {count_files(self._sixteen_bits)}.")
         return self._written
 
     def _turn_to(self, name: str) -> None:

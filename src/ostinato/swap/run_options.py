@@ -21,7 +21,7 @@ from ostinato.runs.content import LoadedGeneration
 from ostinato.swap.face_folders import Tell
 from ostinato.swap.request import TrainingRequest
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def asked_options(request: TrainingRequest, tell: Tell) -> ReadOptions[SwapOptions]:
@@ -37,7 +37,7 @@ def asked_options(request: TrainingRequest, tell: Tell) -> ReadOptions[SwapOptio
         if remark.level == "warning":
             tell(str(remark))
         else:
-            _logger.info("%s", remark)
+            _log.info("%s", remark)
     return read
 
 

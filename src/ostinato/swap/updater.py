@@ -28,7 +28,7 @@ from ostinato.swap.memory import memory_advice
 from ostinato.swap.models import SwapModel
 from ostinato.swap.step import StepLosses, training_step
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class BatchSource(Protocol):
@@ -178,7 +178,7 @@ class SwapUpdater:
         moments = state["optimizers"]["main"]
         found = load_optimizer_state_by_name(self.optimizer, self.model.named_parameters(), moments)
         if moments["state"] and not found.is_exact:  # there is none before the first step
-            _logger.warning("%s", found.describe())
+            _log.warning("%s", found.describe())
         apply_updatable(self.optimizer, self._options)
         self.state.load_state_dict(state["state"])
         self.loader.load_state_dict(state["loader"])
