@@ -21,6 +21,7 @@ from ostinato.faces.pictures import PictureError, decode_bgr
 from ostinato.faces.png_chunks import SIGNATURE, PngError, parse_header
 from ostinato.faces.png_encoding import encode_png
 from ostinato.faces.sample import CropSettings
+from ostinato.faces.scan import count_files
 from ostinato.runs.atomic import Files
 from ostinato.swap.paste import chain, crop_to_face, paste
 from ostinato.swap.provenance import SourceType, mark_jpeg, png_chunks, read_provenance
@@ -186,7 +187,7 @@ class FramePaster:
                 f"{shown_name(self._folder.path)}."
             )
         if self._sixteen_bits:
-            self._notes.append(f"Of 16 bits, and written with 8: {count_files(self._sixteen_bits)}.")
+            self._notes.append(f"{count_files(self._sixteen_bits)} of 16 bits written with 8.")
         return self._written
 
     def _turn_to(self, name: str) -> None:
