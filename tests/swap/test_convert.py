@@ -250,7 +250,7 @@ def test_odd_frames_are_done_or_named_and_the_others_go_on(tmp_path: Path, out: 
     assert "lies outside of outside.png" in reasons["5_outside.png"]
     assert "640 x 480" in reasons["8_larger.png"]
     assert len(reasons) == 5
-    assert any("1 of 10 frames" in note for note in result.notes)
+    assert any("1 of the 10 frames" in note for note in result.notes)
     assert any("16 bits" in note for note in result.notes)
     alpha = cv2.imread(str(out / "frames" / "alpha.png"), cv2.IMREAD_UNCHANGED)
     assert (alpha[..., 3] == 77).all()
