@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
+from pathlib import Path
 
 from ostinato.config import (
     Change,
@@ -15,9 +16,10 @@ from ostinato.config import (
     read_options,
     resume,
 )
-from ostinato.errors import ModelMismatchError
+from ostinato.errors import ConfigError, ModelMismatchError
 from ostinato.faces.file_names import shown_name
 from ostinato.runs.content import LoadedGeneration
+from ostinato.runs.folder import CONFIG_FILE
 from ostinato.swap.face_folders import Tell
 from ostinato.swap.request import TrainingRequest
 
@@ -41,16 +43,27 @@ def asked_options(request: TrainingRequest, tell: Tell) -> ReadOptions[SwapOptio
     return read
 
 
-def new_run_options(read: ReadOptions[SwapOptions]) -> SwapOptions:
+def new_run_options(read: ReadOptions[SwapOptions], folder: Path | None = None) -> SwapOptions:
     """The options of a new run; a seed is drawn where none was given.
 
+    :param folder: where the run will live. A run that was cut off there before its first save keeps the seed it had
+        drawn, so that it comes out the same.
     :raises ConfigError: options make no sense together.
     """
     check_together(read.options)
     if read.options.seed is not None:
         return read.options
-    # 53 bits: the number survives every JSON reader, and a person can copy it.
-    return read.options.model_copy(update={"seed": secrets.randbits(53)})
+    seed = None if folder is None else _seed_in(folder / CONFIG_FILE)
+    if seed is None:
+        seed = secrets.randbits(53)  # so few that the number survives every JSON reader, and a person can copy it
+    return read.options.model_copy(update={"seed": seed})
+
+
+def _seed_in(config: Path) -> int | None:
+    try:
+        return read_options(SwapOptions, config).options.seed
+    except ConfigError:  # there is none, or somebody has changed it
+        return None
 
 
 def resumed_options(
