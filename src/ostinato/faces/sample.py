@@ -58,6 +58,11 @@ class CropSettings:
             mask_threshold=mask.mask_threshold,
         )
 
+    @property
+    def face_mask(self) -> str | None:
+        """The mask of the whole face among :attr:`masks`; None without one."""
+        return next((name for name in self.masks if name not in ("eye", "mouth")), None)
+
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ArgumentValueError(f"size is {self.size}; a crop has at least 1 pixel.")
@@ -131,22 +136,30 @@ def _prepare_extracted(
     aligned = AlignedFace.of(metadata.landmarks)
     crop = (settings.size, settings.centering, settings.coverage, settings.vertical_offset)
     image = _rgb(crop_aligned(bgr, metadata, *crop, aligned=aligned))
-    points = aligned.crop_landmarks(*crop)
     masks = np.empty((settings.size, settings.size, len(settings.masks)), np.uint8)
     for channel, name in enumerate(settings.masks):
-        if name in LANDMARK_MASKS:
-            mask = landmark_mask(points, name, settings.size, settings.mask_dilation, settings.mask_blur_kernel)
-        else:
-            mask = stored_mask(
-                metadata.masks[name],
-                aligned,
-                *crop,
-                dilation=settings.mask_dilation,
-                blur_kernel=settings.mask_blur_kernel,
-                threshold=settings.mask_threshold,
-            )
-        masks[..., channel] = mask
-    return PreparedFace(image, masks, to_68(points))
+        masks[..., channel] = draw_mask(name, metadata, aligned, settings)
+    return PreparedFace(image, masks, to_68(aligned.crop_landmarks(*crop)))
+
+
+def draw_mask(name: str, metadata: FaceMetadata, aligned: AlignedFace, settings: CropSettings) -> NDArray[np.uint8]:
+    """One mask of a face over its crop, (S, S), 0 outside and 255 inside.
+
+    :param name: as in :attr:`CropSettings.masks`; the face must be able to have it.
+    :raises MetadataError: a stored mask cannot be unpacked.
+    """
+    crop = (settings.size, settings.centering, settings.coverage, settings.vertical_offset)
+    if name in LANDMARK_MASKS:
+        points = aligned.crop_landmarks(*crop)
+        return landmark_mask(points, name, settings.size, settings.mask_dilation, settings.mask_blur_kernel)
+    return stored_mask(
+        metadata.masks[name],
+        aligned,
+        *crop,
+        dilation=settings.mask_dilation,
+        blur_kernel=settings.mask_blur_kernel,
+        threshold=settings.mask_threshold,
+    )
 
 
 def _refuse_mask(path: str | os.PathLike[str], kind: FaceKind, mask: str) -> NoReturn:

@@ -28,12 +28,10 @@ from ostinato.faces.cropping import crop_aligned, resize_square
 from ostinato.faces.face_files import face_file_error, read_face_bytes, read_face_header, write_face
 from ostinato.faces.file_names import shown_name
 from ostinato.faces.folder_checks import can_have_mask, missing_mask_reason
-from ostinato.faces.landmark_masks import LANDMARK_MASKS, landmark_mask
 from ostinato.faces.metadata import FaceMetadata, MetadataError
 from ostinato.faces.pictures import PictureError, decode_bgr, read_picture
-from ostinato.faces.sample import CropSettings
+from ostinato.faces.sample import CropSettings, draw_mask
 from ostinato.faces.scan import FaceFile, FolderScan, scan_folder
-from ostinato.faces.stored_masks import stored_mask
 from ostinato.swap.frames import FrameFolder, FramePaster, Skipped, may_write
 from ostinato.swap.paste import crop_to_face, enlarge, feather, paste
 from ostinato.swap.provenance import SourceType, describe_swap, png_chunks
@@ -228,25 +226,10 @@ def _read(file: FaceFile, wanted: CropSettings, size: int, mask: str | None) -> 
         aligned = AlignedFace.of(metadata.landmarks)
         place = (wanted.centering, wanted.coverage, wanted.vertical_offset)
         feed = crop_aligned(image, metadata, wanted.size, *place, aligned=aligned)
-        drawn = None if mask is None else _mask(mask, metadata, aligned, replace(wanted, size=size))
+        drawn = None if mask is None else draw_mask(mask, metadata, aligned, replace(wanted, size=size))
     except (PictureError, MetadataError, ArgumentValueError) as error:
         raise face_file_error(file.path, str(error)) from None
     return _Face(file, image, metadata, aligned, feed, drawn)
-
-
-def _mask(name: str, metadata: FaceMetadata, aligned: AlignedFace, crop: CropSettings) -> NDArray[np.uint8]:
-    place = (crop.size, crop.centering, crop.coverage, crop.vertical_offset)
-    if name in LANDMARK_MASKS:
-        points = aligned.crop_landmarks(*place)
-        return landmark_mask(points, name, crop.size, crop.mask_dilation, crop.mask_blur_kernel)
-    return stored_mask(
-        metadata.masks[name],
-        aligned,
-        *place,
-        dilation=crop.mask_dilation,
-        blur_kernel=crop.mask_blur_kernel,
-        threshold=crop.mask_threshold,
-    )
 
 
 def _batches(faces: Iterable[_Face], size: int) -> Iterator[list[_Face]]:

@@ -102,5 +102,4 @@ def load_trained_model(
     model.eval()
     model.to(device)
     crop = crop_settings(options, max(model.input_size, *model.output_sizes))
-    mask = next((name for name in crop.masks if name not in ("eye", "mouth")), None)
-    return TrainedModel(model, options, crop, mask, direction, loaded.iteration)
+    return TrainedModel(model, options, crop, crop.face_mask, direction, loaded.iteration)

@@ -148,8 +148,8 @@ class Preview(Extension):
         return self._maker_of(faces)
 
     def _prepare(self, files: Sequence[FaceFile]) -> PreviewFaces:
-        mask = next((name for name in self._crop.masks if name not in ("eye", "mouth")), None)
-        return prepare_preview_faces(files, self._crop, self._model.input_size, max(self._model.output_sizes), mask)
+        sizes = self._model.input_size, max(self._model.output_sizes)
+        return prepare_preview_faces(files, self._crop, *sizes, self._crop.face_mask)
 
     def _maker_of(self, faces: Mapping[str, PreviewFaces]) -> PreviewMaker:
         return PreviewMaker(
