@@ -184,6 +184,14 @@ def test_a_number_too_large_for_a_float_is_finite_in_a_double(run: RunFolder, ma
     assert run.read(10).model["scale"] == 1e300
 
 
+def test_an_optimizer_state_that_cannot_be_carried_on_is_named(run: RunFolder, make_content: MakeContent) -> None:
+    name = _save(run, make_content(10))
+    (run.generations_path / name / "optimizer.safetensors").unlink()
+    with pytest.raises(SaveError, match=rf"iteration 20 .*: generations/{name}/optimizer\.safetensors is missing"):
+        _save(run, make_content(20, optimizer=KEEP_OPTIMIZER))
+    assert [str(found) for found in run.names()] == [name]
+
+
 def test_a_damaged_generation_gets_no_further_reasons(run: RunFolder, make_content: MakeContent) -> None:
     name = _save(run, make_content(10))
     (run.generations_path / name / "manifest.json").write_text("{}")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ostinato.runs.atomic import FileRecord, Files
+from ostinato.runs.atomic import ChecksumMismatchError, FileRecord, Files
 from ostinato.runs.content import KEEP_OPTIMIZER, GenerationContent
 from ostinato.runs.generation_files import (
     MODEL_FILE,
@@ -21,6 +21,8 @@ from ostinato.runs.generation_files import (
     OPTIMIZER_TENSORS,
     STATE_FILE,
     STATE_TENSORS,
+    Damage,
+    DamagedGenerationError,
 )
 from ostinato.runs.manifest import MANIFEST_FILE, Manifest
 from ostinato.runs.sessions import Session
@@ -122,6 +124,7 @@ def write_generation(
     :param manifest: what is known of it; versions and files are filled in here.
     :param optimizer_from: the generation whose optimizer files are linked, when ``packed`` carries them on.
     :return: the complete manifest.
+    :raises DamagedGenerationError: an optimizer file to be linked is missing; nothing was committed.
     :raises OSError: nothing was committed, or the last flush failed; then the generation is there, and whether a power
         cut would leave it there is not known. The temporary folder is removed as far as that is possible.
     """
@@ -142,7 +145,7 @@ def write_generation(
         if optimizer_from is not None:
             for name in (OPTIMIZER_TENSORS, OPTIMIZER_FILE):
                 if name in optimizer_from.files:
-                    files.link_or_copy(generations / optimizer_from.generation / name, temporary / name)
+                    _carry_on(files, generations / optimizer_from.generation, temporary, name)
                     records[name] = optimizer_from.files[name]
         manifest = replace(manifest, files=records, versions=program_versions())
         content = manifest.to_bytes()
@@ -155,6 +158,13 @@ def write_generation(
         raise
     files.flush_folder(generations)
     return manifest
+
+
+def _carry_on(files: Files, source: Path, target: Path, name: str) -> None:
+    try:
+        files.link_or_copy(source / name, target / name)
+    except ChecksumMismatchError as error:
+        raise DamagedGenerationError(Damage(source.name, name, str(error))) from error
 
 
 def program_versions() -> dict[str, str]:
