@@ -1,0 +1,1 @@
+"""Which samples come next, and random numbers, as functions of seed and position."""

@@ -187,6 +187,7 @@ def _scan_file(folder: Path, name: str, kinds: dict[FaceKind, FaceKind]) -> Face
 
 
 def count_files(count: int) -> str:
+    """``1 file``, ``2 files``."""
     return f"{count} file{'s' * (count != 1)}"
 
 
