@@ -24,7 +24,7 @@ class OstinatoError(Exception):
         self.what = what
         self.advice = advice
         self.fields = fields
-        super().__init__(f"{what} {advice}".strip() if "\n" not in advice else f"{what}\n{advice}")
+        super().__init__(f"{what} {advice}".strip() if "\n" not in what + advice else f"{what}\n{advice}".strip())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Worker processes hand errors back by pickle; the default would call the class with the whole message.

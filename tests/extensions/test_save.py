@@ -14,7 +14,7 @@ from ostinato.extensions.state_parts import join_state, split_state
 from ostinato.loop.reporter import report
 from ostinato.loop.standard_updater import StandardUpdater
 from ostinato.loop.trainer import Trainer
-from ostinato.runs import RunFolder, RunStore
+from ostinato.runs import GenerationContent, RunFolder, RunStore
 from ostinato.runs.atomic import Files, set_hook
 
 UPDATES_PER_EPOCH = 7
@@ -135,6 +135,18 @@ def test_going_back_to_a_named_generation_sets_the_newer_ones_aside(tmp_path: Pa
     assert _saved(tmp_path / "two") == [2, 4, 6, 8, 9]
     ((_, aside),) = RunFolder(tmp_path / "two").set_aside().items()
     assert [name.iteration for name in aside] == [6]
+
+
+@pytest.mark.parametrize("place", ["updater", "extensions"])
+def test_a_state_that_does_not_fit_is_told_with_its_generation(tmp_path: Path, place: str) -> None:
+    with RunFolder(tmp_path).open() as run:
+        trainer = _trainer(tmp_path / "other", 2)
+        parts = split_state(trainer.state_dict(), trainer.updater)
+        rest = {**parts.rest, "trainer": {**parts.rest["trainer"], place: 5}}
+        run.commit(run.pack(GenerationContent(2, parts.model, parts.optimizer, rest)))
+    with pytest.raises(StateError, match=r"Generation 00000002 is whole, and its state does not fit this program"):
+        _trainer(tmp_path, 4).run()
+    assert _saved(tmp_path) == [2]
 
 
 def test_without_autoload_a_folder_with_a_run_is_refused(tmp_path: Path) -> None:

@@ -128,6 +128,21 @@ def test_incomplete_state_is_not_taken() -> None:
     train(model, optimizer, 1, seed=2)
 
 
+@pytest.mark.parametrize("wrong", [3, None, {"step": 1.0}, {"exp_avg_sq": None}, {"exp_avg": []}])
+def test_state_that_is_no_tensor_is_not_taken(wrong: object) -> None:
+    model = make()
+    optimizer = build_optimizer(model.named_parameters(), OptimizerOptions(learning_rate=0.01))
+    train(model, optimizer, 2, seed=1)
+    saved = copied(optimizer_state_by_name(optimizer, model.named_parameters()))
+    entry = saved["state"]["0.weight"]
+    saved["state"]["0.weight"] = {**entry, **wrong} if isinstance(wrong, dict) else wrong
+
+    report = load_optimizer_state_by_name(optimizer, model.named_parameters(), saved)
+
+    assert report.fresh == ("0.weight",)
+    train(model, optimizer, 1, seed=2)
+
+
 def test_loading_copies() -> None:
     model = make()
     optimizer = build_optimizer(model.named_parameters(), OptimizerOptions())

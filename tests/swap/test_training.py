@@ -132,7 +132,8 @@ def test_when_every_state_is_damaged_nothing_starts_from_scratch(
         path.write_bytes(path.read_bytes()[:-1])
     status, text = ostinato(*command(people, tmp_path / "run", "-i", "9"))
     assert status == 4
-    assert "none of them is whole" in text
+    assert "none of them is whole:\n" in text
+    assert ".\nNothing was changed." in text
     assert len(RunFolder(tmp_path / "run").names()) == 3
 
 

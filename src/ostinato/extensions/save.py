@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, SaveError, StateError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, OstinatoError, SaveError, StateError
 from ostinato.extensions.save_due import SaveDue
 from ostinato.extensions.state_parts import StateParts, join_state, split_state
 from ostinato.loop.extension import PRIORITY_SNAPSHOT, Extension
@@ -171,7 +172,7 @@ class Snapshot(Extension):
 
         :raises RunLockedError: somebody else trains in this folder.
         :raises DamagedRunError: the folder holds state, and none of it can be read whole.
-        :raises StateError: the folder holds a run, and ``autoload`` is off.
+        :raises StateError: the folder holds a run, and ``autoload`` is off; or its state does not fit this program.
         """
         store = self._given_store
         if store is None:
@@ -202,7 +203,16 @@ class Snapshot(Extension):
                 loaded.iteration,
             )
         parts = StateParts(dict(loaded.model), loaded.optimizer, loaded.state)
-        self._target_of(trainer).load_state_dict(join_state(parts, trainer.updater))
+        try:
+            self._target_of(trainer).load_state_dict(join_state(parts, trainer.updater))
+        except (OstinatoError, torch.OutOfMemoryError):
+            raise
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+            raise StateError(
+                f"Generation {loaded.manifest.generation} is whole, and its state does not fit this program: "
+                f"{type(error).__name__}: {error}.",
+                advice="Go on with the program and the options that saved it, or restore another generation.",
+            ) from error
         self._start_iteration = loaded.iteration
         self._saved = {loaded.iteration: loaded.manifest.generation}
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -135,9 +136,14 @@ def load_optimizer_state_by_name(
 
 
 def _misfit(entry: Mapping[str, Any], parameter: Parameter, required: frozenset[str]) -> str | None:
+    if not isinstance(entry, Mapping):
+        return "the saved state is no table"
     missing = sorted(required - entry.keys())
     if missing:
         return f"the saved state lacks {', '.join(missing)}"
+    no_tensors = sorted(key for key in required if not isinstance(entry[key], (Tensor, np.ndarray)))
+    if no_tensors:
+        return f"{', '.join(no_tensors)} of the saved state should be tensors"
     for value in entry.values():
         shape = tuple(getattr(value, "shape", ()))
         if shape not in ((), tuple(parameter.shape)):

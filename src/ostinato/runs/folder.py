@@ -276,7 +276,7 @@ class RunFolder(RunView):
 
     def _all_damaged(self, damage: Sequence[Damage]) -> DamagedRunError:
         if damage:
-            lines = "\n".join(f"  {found}" for found in damage)
+            lines = "\n".join(f"  {found}." for found in damage)
             what = f"The run {self.path} holds {len(damage)} generation(s), and none of them is whole:\n{lines}"
         else:
             what = f"The run {self.path} has been saved before, but no usable generation is left in {GENERATIONS}/."
