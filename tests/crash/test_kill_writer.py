@@ -23,6 +23,8 @@ def test_every_kill_leaves_what_was_reported_as_saved(tmp_path: Path) -> None:
         with subprocess.Popen([sys.executable, str(PROGRAM), str(folder)], stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == "begun\n"
+            if not reported:  # on a slow disk even the longest time below might end before the first save
+                reported = int(child.stdout.readline())
             time.sleep(draw.uniform(0.05, 0.6))
             child.send_signal(signal.SIGKILL)
             lines = child.stdout.read().split()
@@ -33,11 +35,8 @@ def test_every_kill_leaves_what_was_reported_as_saved(tmp_path: Path) -> None:
         view = RunFolder(folder)
         assert all(not damage for damage in view.verify().values())
         loaded = view.load_newest()
-        if loaded is not None:
-            assert loaded.iteration >= reported
-            assert loaded.model["weight"].eq(loaded.iteration).all()
-            assert loaded.optimizer["mean"].eq(loaded.iteration).all()
-            assert loaded.state["position"] == loaded.iteration
-        else:
-            assert reported == 0
-    assert reported > 0
+        assert loaded is not None
+        assert loaded.iteration >= reported
+        assert loaded.model["weight"].eq(loaded.iteration).all()
+        assert loaded.optimizer["mean"].eq(loaded.iteration).all()
+        assert loaded.state["position"] == loaded.iteration
