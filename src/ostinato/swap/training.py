@@ -123,8 +123,6 @@ def open_training(
                 f"new run {shown_name(request.run_folder)}: model {prepared.options.model.name}, sides "
                 f"{', '.join(request.folders)}, seed {prepared.options.seed}"
             )
-            if request.load_weights is not None:
-                _take_encoder(prepared.model, request.load_weights, tell)
         elif request.load_weights is not None:
             tell("-l/--load-weights is for new runs and has no effect on this one.")
         training = _build(request, prepared, folders, run, loaded, device, on_save, stack)
@@ -172,6 +170,8 @@ def _prepare(
         warp_to_landmarks=request.warp and request.warp_to_landmarks,
         tell=tell,
     )
+    if is_new and request.load_weights is not None:
+        _take_encoder(model, request.load_weights, tell)
     return _Prepared(options, model, crop)
 
 
@@ -333,6 +333,12 @@ def _finished(request: TrainingRequest, iteration: int) -> str:
 def _refuse_foreign_folder(run: RunFolder) -> None:
     """A folder that holds other things is no place for a run, above all another program's model."""
     path = run.path
+    if path.exists() and not path.is_dir():
+        raise BadInputError(
+            f"{shown_name(path)} is a file, and a run lives in a folder.",
+            advice="Give a new or an empty folder with -m.",
+            folder=str(path),
+        )
     if not path.is_dir() or (path / "run.json").exists() or run.generations_path.exists():
         return
     entries = [entry for entry in path.iterdir() if entry.name != "lock"]
