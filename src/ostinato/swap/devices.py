@@ -25,6 +25,7 @@ def choose_device(asked: str | None) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         here = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        here += ["mps"] if torch.backends.mps.is_available() else []
         raise UsageError(
             f"--device {asked} cannot be used: {str(error).splitlines()[0]}.",
             advice=f"Here are: {', '.join(here)}.",
