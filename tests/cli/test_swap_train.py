@@ -480,6 +480,10 @@ def test_what_is_shown_is_also_written_to_a_log_file(ostinato: Ostinato, people:
     lines = log.read_text()
     assert "saved iteration 1, average loss " in lines
     assert "finished: all 2 iterations are trained and saved" in lines
+    status, text = ostinato(*command(people, tmp_path / "run", "-i", "3", "-t", "lightweight", "-F", log))
+    assert status == 3
+    assert "Error: The run in " in text
+    assert "Error: The run in " in log.read_text()
     status, text = ostinato(*command(people, tmp_path / "run", "-F", tmp_path / "nowhere" / "log"))
     assert status == 2
     assert "cannot be written" in text

@@ -16,7 +16,7 @@ from rich.table import Table
 from ostinato.cli.keys import ConsoleKeys
 from ostinato.cli.steady_output import SteadyStream
 from ostinato.config import SwapOptions, read_options, render_yaml
-from ostinato.errors import UsageError
+from ostinato.errors import OstinatoError, UsageError
 from ostinato.extensions import Progress, StopSignals
 from ostinato.faces.file_names import shown_name
 from ostinato.loop import TrainerView
@@ -74,10 +74,15 @@ def train(request: TrainingRequest, *, log_level: str = "info", log_file: Path |
                 average = "" if manifest.average_loss is None else f", average loss {manifest.average_loss:.5f}"
                 tell(f"saved iteration {manifest.iteration:,}{average}" + (f" ({', '.join(why)})" if why else ""))
 
-        with open_training(request, tell=tell, on_save=on_save) as training:
-            if training is None:
-                return 0
-            return _run(training, console, tell, request.batch_size * len(training.model.sides))
+        try:
+            with open_training(request, tell=tell, on_save=on_save) as training:
+                if training is None:
+                    return 0
+                return _run(training, console, tell, request.batch_size * len(training.model.sides))
+        except Exception as error:  # shown by the command line; the file is what unattended runs leave to read
+            kind = "" if isinstance(error, OstinatoError) else f"{type(error).__name__}: "
+            say_to_file(f"Error: {kind}{error}")
+            raise
 
 
 def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], faces: int) -> int:
