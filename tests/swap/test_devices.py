@@ -12,8 +12,12 @@ from ostinato.swap.devices import choose_device, computes_half_precision_fast
 def test_a_device_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(UsageError, match=r"--device cuda:99 cannot be used: .* Here are: cpu"):
         choose_device("cuda:99")
-    with pytest.raises(UsageError, match="--device gpu cannot be used"):
+    with pytest.raises(
+        UsageError, match=r"--device gpu cannot be used: there is no such kind of device\. Here are: cpu"
+    ):
         choose_device("gpu")
+    with pytest.raises(UsageError, match="--device meta cannot be used: models are not trained on meta"):
+        choose_device("meta")
     assert choose_device("cpu") == torch.device("cpu")
 
 

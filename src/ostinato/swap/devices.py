@@ -8,6 +8,8 @@ import torch
 
 from ostinato.errors import UsageError
 
+_KINDS = ("cpu", "cuda", "mps", "xpu")
+
 
 def choose_device(asked: str | None) -> torch.device:
     """The device asked for, or the best one this machine has.
