@@ -24,14 +24,16 @@ def choose_device(asked: str | None) -> torch.device:
         return torch.device("cpu")
     try:
         device = torch.device(asked)
+        if device.type not in _KINDS:
+            raise RuntimeError(f"models are not trained on {device.type}")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         here = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
         here += ["mps"] if torch.backends.mps.is_available() else []
+        # torch's own sentence lists every device that anybody ever built.
+        reason = "there is no such kind of device" if "device type" in str(error) else str(error).splitlines()[0]
         raise UsageError(
-            f"--device {asked} cannot be used: {str(error).splitlines()[0]}.",
-            advice=f"Here are: {', '.join(here)}.",
-            device=asked,
+            f"--device {asked} cannot be used: {reason}.", advice=f"Here are: {', '.join(here)}.", device=asked
         ) from error
     return device
 
