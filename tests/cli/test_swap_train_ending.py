@@ -66,8 +66,12 @@ def test_ctrl_c_twice_leaves_at_once_and_loses_nothing_that_was_saved(
 ) -> None:
     words = command(people, tmp_path / "run", "-i", "20", "-s", "3")
     started = commands.start(*words, faults={"slow_updates": {"seconds": 100, "after": 4, "say": True}})
-    started.wait_for("saved iteration 3")
     started.wait_for("update 5 takes its time")
+    # The save may end only now, and is told of after the update that takes its time: so look at the disk.
+    generation = tmp_path / "run" / "generations" / "00000003"
+    end = time.monotonic() + 60
+    while not generation.exists() and time.monotonic() < end:
+        time.sleep(0.05)
     started.kill(signal.SIGINT)
     time.sleep(1)  # two signals at the same moment would be one
     started.kill(signal.SIGINT)
