@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ from ostinato.loop import Extension
 from ostinato.swap.folder_sketch import exchanged_sides, folder_sketch, similarity
 
 Tell = Callable[[str], None]
+
+_TELL_EVERY = 5.0
+"""Seconds between sentences about how far a look at a folder has come."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ def scan_folders(folders: Mapping[str, Path], *, skip_bad: bool, tell: Tell) -> 
     _refuse_same_folder(folders)
     scans: dict[str, FolderScan] = {}
     for side, folder in folders.items():
-        scan = scan_folder(folder)
+        scan = scan_folder(folder, progress=_progress(side, tell))
         if skip_bad:
             for bad in scan.bad:
                 tell(f"{shown_name(folder / bad.name)} is left out: {bad.reason}.")
@@ -196,6 +200,19 @@ def compare_with_stored(stored: Mapping[str, Sequence[str]], folders: FaceFolder
                 f"About {1 - shared:.0%} of the files of side {side} are not those of the last session. If this "
                 "is another person, start a new run."
             )
+
+
+def _progress(side: str, tell: Tell) -> Callable[[int, int], None]:
+    """Tells now and then how far the look at a large folder has come; of an ordinary one, nothing."""
+    told = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal told
+        if done < total and time.monotonic() - told >= _TELL_EVERY:
+            told = time.monotonic()
+            tell(f"looking at the faces of side {side}: {done:,} of {total:,}")
+
+    return progress
 
 
 def _refuse_same_folder(folders: Mapping[str, Path]) -> None:
