@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +35,6 @@ def demo(
     Kill it whenever you like and start it again: it goes on where it was.
     """
     check_range("-i/--iterations", iterations, 1, None)
-    import sys
-
     status = run_demo(folder, iterations, device)
     if status:
         sys.exit(status)
@@ -55,7 +54,6 @@ def run_demo(folder: Path, iterations: int, device: str | None = None) -> int:
     )
     from ostinato.swap.preview import write_picture
     from ostinato.swap.request import TrainingRequest
-    from ostinato.swap.run_options import asked_options, new_run_options
     from ostinato.swap.trained_model import Direction, load_trained_model
     from ostinato.swap.training import build_swap_model
 
@@ -84,17 +82,17 @@ def run_demo(folder: Path, iterations: int, device: str | None = None) -> int:
         cache=folder / "cache",
         cache_gib=1,
     )
-    options = new_run_options(asked_options(request, lambda remark: None))  # training says the same remarks
-    untrained = build_swap_model(options, tuple(folders)).inference_model("b")
-    untrained.eval()
     console.print(
-        f"training a {options.model.name} model for {iterations:,} iterations, with larger steps than usual since it "
+        f"training a {request.model} model for {iterations:,} iterations, with larger steps than usual since it "
         "has minutes and not days; Ctrl-C saves and leaves"
     )
     status = swap_train.train(request)
     if status:
         return status
     trained = load_trained_model(folder / "run", Direction("a", "b"))
+    # The seed is an option, so the first weights can be had again at any time.
+    untrained = build_swap_model(trained.options, tuple(folders)).inference_model("b")
+    untrained.eval()
     unseen = unseen_faces(UNSEEN, trained.model.input_size)
     result = swapped(trained.model, unseen)
     console.print(f"\nLikeness of {UNSEEN} unseen pictures of a to the true swaps, inside the face:\n")
