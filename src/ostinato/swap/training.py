@@ -61,18 +61,11 @@ BEST_NEEDS = 25
 class SwapTraining:
     """A training that is ready to run; :attr:`trainer` takes further extensions until then."""
 
-    options: SwapOptions
-    """In effect, fixed ones as the run was made with."""
-    crop: CropSettings
     model: SwapModel
-    loader: SwapLoader
     updater: SwapUpdater
     trainer: Trainer
     snapshot: Snapshot
     preview: Preview
-    run: RunFolder
-    session: int
-    start_iteration: int
     device: torch.device
 
 
@@ -226,9 +219,8 @@ def _build(
     updater = SwapUpdater(
         model, loss, optimizer, loader, options=options.optimizer, network=options.network, warm_up=request.warm_up
     )
-    start = loaded.iteration if loaded else 0
     session = run.begin_session(
-        start_iteration=start,
+        start_iteration=loaded.iteration if loaded else 0,
         batch_size=request.batch_size,
         options={r.path: value_at(options, r.path) for r in option_records(options) if not r.fixed},
         config=to_record(options),
@@ -274,9 +266,7 @@ def _build(
         trainer.extend(TensorBoardWriter(logs))
     trainer.extend(preview)
     trainer.extend(snapshot)
-    return SwapTraining(
-        options, crop, model, loader, updater, trainer, snapshot, preview, run, session.number, start, device
-    )
+    return SwapTraining(model, updater, trainer, snapshot, preview, device)
 
 
 def _cache_folder(request: TrainingRequest) -> Path | None:
