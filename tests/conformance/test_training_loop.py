@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from loop_stand_ins import CountingUpdater, ListOfSnapshots
 
 from ostinato.loop import (
     DictSummary,
@@ -45,22 +46,6 @@ def cases(golden: Path):
         return json.loads((golden / "training-loop" / f"{name}.json").read_text())["cases"]
 
     return read
-
-
-class CountingUpdater:
-    """An updater that only counts."""
-
-    def __init__(self, updates_per_epoch: int | None = None) -> None:
-        self.state = UpdaterState(updates_per_epoch=updates_per_epoch)
-
-    def update(self) -> None:
-        self.state.advance()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"state": self.state.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.state.load_state_dict(state["state"])
 
 
 def stand_in(index: float = 0, unit: str = "iteration") -> SimpleNamespace:
@@ -547,23 +532,6 @@ def test_trainer_events(cases) -> None:
         if "second_run" in case:
             with pytest.raises(ERRORS[case["second_run"]]):
                 trainer.run()
-
-
-class ListOfSnapshots(Extension):
-    """Saves into a list, as a run folder would on disk; restores from its newest entry."""
-
-    priority = -100
-    name = "snapshots"
-
-    def __init__(self, kept: list[dict[str, Any]]) -> None:
-        self.kept = kept
-
-    def restore(self, trainer: Trainer) -> None:
-        if self.kept:
-            trainer.load_state_dict(self.kept[-1])
-
-    def __call__(self, trainer: Trainer) -> None:
-        self.kept.append(json.loads(json.dumps(trainer.state_dict())))
 
 
 class Killed(BaseException):
