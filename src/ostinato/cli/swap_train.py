@@ -19,7 +19,7 @@ from ostinato.config import SwapOptions, read_options, render_yaml
 from ostinato.errors import OstinatoError, UsageError
 from ostinato.extensions import Progress, StopSignals
 from ostinato.faces.file_names import shown_name
-from ostinato.loop import TrainerView
+from ostinato.loop import Extension, TrainerView
 from ostinato.runs.writer import SaveResult
 from ostinato.swap.request import TrainingRequest
 from ostinato.swap.training import SwapTraining, build_swap_model, open_training, summary_options
@@ -89,11 +89,7 @@ def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], 
     trainer = training.trainer
     trainer.extend(Progress(tell, console=console, faces_per_iteration=faces), ranks=0)
 
-    def say_that_it_stops(view: TrainerView) -> None:
-        tell(f"stopping: iteration {view.updater.state.iteration:,} is being saved")
-
-    # A large state takes seconds to save. Who sees nothing happen presses Ctrl-C again, and loses what is not saved.
-    trainer.extend(say_that_it_stops, trigger=lambda view: view.stop_reason in ("key", "signal"), ranks=0)
+    trainer.extend(_StopNotice(tell), ranks=0)
     keys = ConsoleKeys(
         {
             "\n": lambda: trainer.request_stop("key"),
@@ -121,6 +117,34 @@ def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], 
     if preview.exists():
         tell(f"preview: {shown_name(preview)}")
     return 0 if signals.received is None else 128 + signals.received
+
+
+class _StopNotice(Extension):
+    """Says that a stop was asked for and that the state is being saved.
+
+    A large state takes seconds to save. Who sees nothing happen presses Ctrl-C again, and loses what is not saved.
+    """
+
+    name = "stop_notice"
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._start_iteration = 0
+        self._has_told = False
+
+    def initialize(self, trainer: TrainerView) -> None:
+        self._start_iteration = trainer.updater.state.iteration
+
+    def __call__(self, trainer: TrainerView) -> None:
+        iteration = trainer.updater.state.iteration
+        if trainer.stop_reason in ("key", "signal") and not self._has_told and iteration > self._start_iteration:
+            self._has_told = True
+            self._tell(f"stopping: iteration {iteration:,} is being saved")
+
+    def finalize(self, trainer: TrainerView) -> None:
+        # Asked for after this extension's turn in the last iteration; saving comes later, its priority is lower.
+        if trainer.status == "stopped":
+            self(trainer)
 
 
 def _stop_signals() -> list[signal.Signals]:

@@ -60,6 +60,11 @@ class TrainerView(Protocol):
         """The iteration at which the run will end, where that can be known."""
         ...
 
+    @property
+    def stop_reason(self) -> str | None:
+        """Why a stop was requested; ``None`` while it was not."""
+        ...
+
     def request_stop(self, reason: str = "request") -> None:
         """End the run after the current iteration."""
         ...
