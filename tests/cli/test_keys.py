@@ -43,7 +43,7 @@ def test_a_key_on_the_terminal_calls_its_action_and_the_terminal_is_given_back(m
         keys = ConsoleKeys({"s": lambda: note("s"), "\n": lambda: note("enter")}, stream)
         assert keys.open() is True
         os.write(leader, b"Sx\n")
-        assert both.wait(10)
+        assert both.wait(120)
         keys.close()
         assert pressed == ["s", "enter"]
         assert termios.tcgetattr(stream.fileno()) == before

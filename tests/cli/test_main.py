@@ -39,7 +39,7 @@ def ostinato(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         [sys.executable, "-c", "from ostinato.cli.main import main; main()", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, **environment},
     )
 
@@ -191,7 +191,7 @@ def test_help_lists_every_verb_and_imports_none_of_them() -> None:
         "print([name for name in sys.modules if name.startswith(heavy)]);"
         "sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for verb in command.VERBS:
         assert verb in done.stdout
@@ -204,7 +204,7 @@ def test_every_verb_explains_itself_without_torch(verb: str) -> None:
         f"import sys; from ostinato.cli.main import run; status = run([{verb!r}, '--help']);"
         "print('torch' in sys.modules); sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert f"ostinato {verb}" in done.stdout
     assert done.stdout.splitlines()[-1] == "False"
@@ -242,7 +242,7 @@ def test_a_letter_that_the_terminal_lacks_does_not_end_the_program() -> None:
         "sys.argv[1:] = ['act']; main.main()"
     )
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, env=environment)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(b"saved \\u2192")
 
@@ -262,7 +262,7 @@ def test_a_reader_that_has_had_enough_gets_no_complaint() -> None:
     process.stdout.close()
     complaint = process.stderr.read()
     process.stderr.close()
-    process.wait(timeout=60)
+    process.wait(timeout=300)
     assert complaint == b""
 
 
@@ -278,7 +278,7 @@ def test_a_long_message_is_wrapped_on_a_terminal_and_keeps_its_paragraphs() -> N
     environment = {**os.environ, "COLUMNS": "60", "TERM": "dumb"}
     process = subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env=environment)
     os.close(theirs)
-    assert process.wait(timeout=60) == 3
+    assert process.wait(timeout=300) == 3
     lines = os.read(ours, 65536).decode().splitlines()
     os.close(ours)
     assert max(map(len, lines)) <= 60

@@ -416,11 +416,11 @@ def test_trainings_that_share_a_cache_see_the_same_faces_also_when_one_is_killed
     for process in processes:
         process.start()
     try:
-        assert queues[0].get(timeout=60) == "open"
+        assert queues[0].get(timeout=300) == "open"
         processes[0].kill()
-        assert queues[1].get(timeout=60) == "open"
-        assert queues[1].get(timeout=60) == expected
-        processes[1].join(timeout=60)
+        assert queues[1].get(timeout=300) == "open"
+        assert queues[1].get(timeout=300) == expected
+        processes[1].join(timeout=300)
         assert processes[1].exitcode == 0
     finally:
         for process in processes:

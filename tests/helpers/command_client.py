@@ -39,15 +39,15 @@ class Started:
         return self.output.read_text() if self.output.exists() else ""
 
     def wait(self) -> int:
-        """The exit status; negative numbers are signals. What does not end within two minutes is killed."""
-        watchdog = threading.Timer(120, self.kill)
+        """The exit status; negative numbers are signals. What does not end within five minutes is killed."""
+        watchdog = threading.Timer(300, self.kill)
         watchdog.start()
         try:
             return os.waitstatus_to_exitcode(self.server.ask({"do": "wait", "pid": self.pid})["status"])
         finally:
             watchdog.cancel()
 
-    def wait_for(self, text: str, seconds: float = 60) -> str:
+    def wait_for(self, text: str, seconds: float = 300) -> str:
         """Wait until it has printed something."""
         end = time.monotonic() + seconds
         while text not in self.text:

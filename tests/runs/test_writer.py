@@ -27,7 +27,7 @@ def test_training_may_change_everything_right_after_submit(
     run: RunFolder, writer: GenerationWriter, make_content: MakeContent
 ) -> None:
     gate = threading.Event()
-    set_hook(lambda _moment, _operation, _path: gate.wait(10) and None)
+    set_hook(lambda _moment, _operation, _path: gate.wait(120) and None)
     content = make_content(10)
     writer.submit(content)
     for tensor in content.model.values():
@@ -49,7 +49,7 @@ def test_submit_returns_before_the_disk_is_done_and_the_next_one_waits(
     writer: GenerationWriter, make_content: MakeContent
 ) -> None:
     gate = threading.Event()
-    set_hook(lambda _moment, _operation, _path: gate.wait(10) and None)
+    set_hook(lambda _moment, _operation, _path: gate.wait(120) and None)
     writer.submit(make_content(10))
     assert writer.poll() == []
     waiting = threading.Thread(target=writer.submit, args=(make_content(20),))
