@@ -27,8 +27,11 @@ class BoundaryTrigger(Trigger):
     The next boundary is kept, so the usual call is two comparisons of numbers.
 
     :param counter: the attribute of ``trainer.updater.state`` that is the index; a subclass that looks elsewhere
-        overrides :meth:`read_index`. All subclasses override :meth:`next_boundary`.
+        overrides :meth:`read_index` and, unless that too is equal on all ranks, :attr:`decided`. All subclasses
+        override :meth:`next_boundary`.
     """
+
+    decided = "counters"
 
     def __init__(self, counter: str) -> None:
         self._counter = counter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ostinato.loop.triggers.trigger import Trigger
+from ostinato.loop.triggers.trigger import Trigger, decided_together
 
 if TYPE_CHECKING:
     from ostinato.loop.protocols import TrainerView, TriggerFunction
@@ -18,6 +18,7 @@ class _Combined(Trigger):
 
     def __init__(self, parts: Sequence[TriggerFunction]) -> None:
         self.parts = list(parts)
+        self.decided = decided_together(self.parts)
 
     def __call__(self, trainer: TrainerView) -> bool:
         answers = [part(trainer) for part in self.parts]

@@ -26,6 +26,7 @@ class LimitTrigger(Trigger):
         owner = type(self).__name__
         self.unit = check_unit(unit, (*COUNTED_UNITS, "second"), owner)
         self.limit = exact_number(limit, "limit", owner, whole=unit not in ("epoch", "second"))
+        self.decided = "rank0" if unit == "second" else "counters"
         self._counter = None if unit == "second" else counter_name(unit, isinstance(self.limit, Fraction))
 
     def __call__(self, trainer: TrainerView) -> bool:

@@ -17,6 +17,8 @@ class OnceTrigger(Trigger):
     :param call_on_resume: fire also at the first call after each resume.
     """
 
+    decided = "counters"
+
     def __init__(self, call_on_resume: bool = False) -> None:
         self.call_on_resume = call_on_resume
         self._fired = False

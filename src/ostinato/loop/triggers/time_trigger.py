@@ -22,6 +22,8 @@ class TimeTrigger(BoundaryTrigger):
     :raises ArgumentValueError: when it is not above 0 and finite.
     """
 
+    decided = "rank0"
+
     def __init__(self, period: float | Fraction) -> None:
         self.period = exact_number(period, "period", type(self).__name__)
         super().__init__("elapsed_time")

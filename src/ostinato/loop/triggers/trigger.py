@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from ostinato.loop.protocols import TrainerView
+
+Decided = Literal["counters", "rank0", "ranks"]
+"""Where the answer of a trigger comes from, in a world of several ranks (RK-3, RK-4).
+
+``counters``: a function of the updater's counters and of earlier answers, so equal on all ranks without a message.
+``rank0``: of something that differs between ranks, such as time; the answer of rank 0 counts.
+``ranks``: the trigger itself agrees with the other ranks through ``trainer.group``, so every rank asks it in every
+iteration.
+"""
 
 
 class Trigger:
@@ -17,8 +26,12 @@ class Trigger:
     iteration and gives them all the same answer (GT-2).
 
     A subclass overrides :meth:`__call__` and, if it has a memory, the other three. It needs a ``repr`` that shows its
-    settings: ranks compare it.
+    settings: ranks compare it. One whose answer follows from the counters alone says so in :attr:`decided`, which
+    spares the ranks a message.
     """
+
+    decided: Decided = "rank0"
+    """Where the answer comes from; see :data:`Decided`."""
 
     def __call__(self, trainer: TrainerView) -> bool:
         """Whether the extension runs now. Called once per iteration, after the update."""
@@ -45,6 +58,31 @@ class Trigger:
         return AllTrigger([self, other])
 
 
+def from_counters(function: Any) -> Any:
+    """Mark a plain function as one of the counters alone: all ranks get the same answer, so none has to ask.
+
+    ::
+
+        @from_counters
+        def at_squares(trainer):
+            return math.isqrt(trainer.updater.state.iteration) ** 2 == trainer.updater.state.iteration
+    """
+    function.decided = "counters"
+    return function
+
+
+def decided_by(trigger: Any) -> Decided:
+    """Where the answer of a trigger or of a plain callable comes from; ``rank0`` unless it says otherwise."""
+    return getattr(trigger, "decided", "rank0")
+
+
+def decided_together(parts: Iterable[Any]) -> Decided:
+    """Where an answer comes from that is made of several: from the counters only if all of them do."""
+    kinds = {decided_by(part) for part in parts}
+    return "ranks" if "ranks" in kinds else "rank0" if "rank0" in kinds else "counters"
+
+
+@from_counters
 def never(trainer: TrainerView) -> bool:
     """The trigger that does not fire."""
     return False
