@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
@@ -20,7 +20,7 @@ def get_trigger(argument: Any, limit: LimitTrigger | None = None) -> TriggerFunc
     """The trigger that an argument stands for (GT-1).
 
     ``None``: never. A callable: itself. ``(10, "iteration")``: an :class:`IntervalTrigger`. A time text such as
-    ``"10ba"``, ``"0.5ep"`` or ``"30sec"``: an :class:`IntervalTrigger` or a :class:`TimeTrigger`.
+    ``"1000it"``, ``"0.5ep"`` or ``"30min"``: an :class:`IntervalTrigger` or a :class:`TimeTrigger`.
 
     :param limit: the end of the run, where it is known; ``"0.1dur"`` is a fraction of it.
     :raises ArgumentTypeError: for anything else.
@@ -36,7 +36,7 @@ def get_trigger(argument: Any, limit: LimitTrigger | None = None) -> TriggerFunc
         return IntervalTrigger(argument[0], argument[1])
     raise ArgumentTypeError(
         f"{argument!r} is not a trigger.",
-        advice="Give a number and a unit such as (10, 'iteration'), a text such as '10ba', a callable, or None.",
+        advice="Give a number and a unit such as (10, 'iteration'), a text such as '10it', a callable, or None.",
         value=argument,
     )
 
@@ -47,7 +47,7 @@ def _from_text(text: str, limit: LimitTrigger | None) -> TriggerFunction:
         if limit is None:
             raise ArgumentValueError(
                 f"{text!r} is a fraction of the training, and the end of this training is not known.",
-                advice="Give the trainer a limit such as (1000, 'iteration'), or write the period in ba or ep.",
+                advice="Give the trainer a limit such as (1000, 'iteration'), or write the period in it or ep.",
                 value=text,
             )
         number, unit = number * limit.limit, limit.unit
@@ -71,7 +71,7 @@ def get_stop_trigger(argument: Any) -> TriggerFunction:
         return argument
     if isinstance(argument, str):
         return LimitTrigger(*parse_time(argument))
-    if isinstance(argument, tuple | list) and len(argument) == 2 and isinstance(argument[0], int | float | Fraction):
+    if isinstance(argument, tuple | list) and len(argument) == 2 and _is_number(argument[0]):
         return LimitTrigger(argument[0], argument[1])
     if isinstance(argument, list) and argument:
         return AnyTrigger([get_stop_trigger(part) for part in argument])
@@ -80,3 +80,7 @@ def get_stop_trigger(argument: Any) -> TriggerFunction:
         advice="Give (1000, 'iteration'), a text such as '5ep', a trigger, a list of these, or None for no limit.",
         value=argument,
     )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real)  # those of numpy too

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ostinato.loop.triggers.boundary_trigger import BoundaryTrigger
 from ostinato.loop.triggers.units import Index, exact_number
@@ -44,6 +45,10 @@ class TimeTrigger(BoundaryTrigger):
         exact = baseline if isinstance(baseline, int) else Fraction(str(baseline))
         # Back to a float, because that is what the clock gives: 0.3 s then reaches the third tenth of a second.
         return float((exact // self.period + 1) * self.period)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the saved base line, unless it belongs to another trigger: only that of seconds has no unit."""
+        super().load_state_dict({} if "unit" in state else state)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.period})"
