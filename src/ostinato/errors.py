@@ -50,6 +50,25 @@ class StateError(OstinatoError, RuntimeError):
     """A call came at the wrong time, or an object is in a state that does not allow it."""
 
 
+class ContractError(ArgumentValueError, AssertionError):
+    """Arguments break a rule of the call or exclude each other. Also an AssertionError, which is what Gluon raises."""
+
+
+class DeprecatedArgumentError(ArgumentTypeError, DeprecationWarning):
+    """An argument has another name today. Also a DeprecationWarning, which is what Gluon raises.
+
+    Fields: ``argument`` and ``replacement``.
+    """
+
+
+class UpdateRefusedError(StateError, UserWarning):
+    """A parameter update, or a change to its settings, is refused, and nothing has changed.
+
+    Also a UserWarning, which is what Gluon raises for a stale gradient, for a batch size that a store cannot follow and
+    for a rate that a schedule decides.
+    """
+
+
 # --- a user's mistakes -----------------------------------------------------------------------------------------------
 
 
