@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,20 +16,15 @@ from loop_stand_ins import CountingUpdater, ListOfSnapshots
 from ostinato.loop import (
     DictSummary,
     Extension,
-    IntervalTrigger,
-    LimitTrigger,
     OnceTrigger,
     StandardUpdater,
     Summary,
-    TimeTrigger,
     Trainer,
     UpdaterState,
-    get_trigger,
     make_extension,
     report,
     scope,
 )
-from ostinato.loop.triggers import AnyTrigger, get_stop_trigger
 
 ERRORS = {"ValueError": ValueError, "TypeError": TypeError, "RuntimeError": RuntimeError}
 
@@ -72,180 +66,6 @@ def answers(trigger: Any, unit: str, indices: list[float], trainer: SimpleNamesp
 
 def number(value: Any) -> Any:
     return {"nan": math.nan, "inf": math.inf, "{}": {}}.get(value, value) if isinstance(value, str) else value
-
-
-# --- triggers --------------------------------------------------------------------------------------------------------
-
-
-def test_interval_trigger(cases) -> None:
-    for case in cases("interval_trigger.rule"):
-        period, unit, indices = case["period"], case["unit"], case["indices"]
-        assert answers(IntervalTrigger(period, unit), unit, indices) == case["standalone"], case
-        trigger = IntervalTrigger(period, unit)
-        trigger.initialize(stand_in(case["initialized_at"], unit))
-        assert answers(trigger, unit, indices) == case["initialized"], case
-
-
-def test_interval_trigger_agrees_with_paddlespeech_where_no_index_goes_back(cases) -> None:
-    agreeing = [
-        case
-        for case in cases("interval_trigger.paddlespeech")
-        if case["kind"] != "unusual_period_accepted" and case["indices"] == sorted(case["indices"])
-    ]
-    assert len(agreeing) > 300
-    for case in agreeing:
-        assert answers(IntervalTrigger(case["period"], case["unit"]), case["unit"], case["indices"]) == case["fired"]
-
-
-def test_interval_trigger_with_fractions_of_epochs(cases) -> None:
-    for case in cases("interval_trigger_fraction.rule"):
-        updater = CountingUpdater(case["updates_per_epoch"])
-        trainer = SimpleNamespace(updater=updater)
-        trigger = IntervalTrigger(case["period"], "epoch")
-        trigger.initialize(trainer)
-        fired = []
-        for _ in range(case["last_iteration"]):
-            updater.update()
-            if trigger(trainer):
-                fired.append(updater.state.iteration)
-        assert fired == case["fired_at"], case
-
-
-def test_interval_trigger_over_resumes(cases) -> None:
-    for case in cases("interval_trigger_resume.rule"):
-        period, unit = case["period"], case["unit"]
-        if "loaded" in case:
-            trigger = IntervalTrigger(period, unit)
-            trigger.load_state_dict(case["loaded"])
-            trigger.initialize(stand_in(case["initialized_at"], unit))
-            fired = answers(trigger, unit, case["indices"])
-            assert [i for i, f in zip(case["indices"], fired, strict=True) if f] == case["fired"], case
-            continue
-        cuts = [0, *case["resume_before_index_number"], len(case["indices"])]
-        state: dict[str, Any] = {}
-        before = case["start"]
-        for number_of_segment, segment in enumerate(case["segments"]):
-            trigger = IntervalTrigger(period, unit)
-            trigger.load_state_dict(state)
-            trigger.initialize(stand_in(before, unit))
-            indices = case["indices"][cuts[number_of_segment] : cuts[number_of_segment + 1]]
-            fired = [i for i, f in zip(indices, answers(trigger, unit, indices), strict=True) if f]
-            assert fired == segment["fired"], case
-            state = trigger.state_dict()
-            assert state == segment["state"]
-            before = indices[-1] if indices else before
-
-
-def test_limit_trigger(cases) -> None:
-    for case in cases("limit_trigger.paddlespeech"):
-        trigger = LimitTrigger(case["limit"], case["unit"])
-        assert answers(trigger, case["unit"], case["indices"]) == case["fired"], case
-
-
-def test_time_trigger(cases) -> None:
-    for case in cases("time_trigger.rule"):
-        trigger = TimeTrigger(case["period"])
-        if "elapsed" in case:
-            if case["initialized_at"] is not None:
-                trigger.initialize(stand_in(case["initialized_at"], "second"))
-            assert answers(trigger, "second", case["elapsed"]) == case["fired"], case
-            continue
-        trigger.initialize(stand_in(0.0, "second"))
-        assert answers(trigger, "second", [t for t, _ in case["before"]]) == [f for _, f in case["before"]]
-        assert trigger.state_dict() == case["saved"]
-        resumed = TimeTrigger(case["period"])
-        resumed.load_state_dict(case["saved"])
-        resumed.initialize(stand_in(case["resumed_at_elapsed"], "second"))
-        assert answers(resumed, "second", [t for t, _ in case["after"]]) == [f for _, f in case["after"]]
-
-
-def test_time_trigger_of_rank_0_in_the_table_of_ranks(cases) -> None:
-    for case in cases("ranks.rule"):
-        if not str(case.get("trigger")).startswith("TimeTrigger") or "elapsed_by_rank" not in case:
-            continue
-        for rank, expected in enumerate((case["decision_on_every_rank"], case["what_rank_1_alone_would_say"])):
-            trigger = TimeTrigger(10)
-            trigger.initialize(stand_in(0.0, "second"))
-            assert answers(trigger, "second", [row[rank] for row in case["elapsed_by_rank"]]) == expected
-
-
-def test_once_trigger(cases) -> None:
-    for case in cases("once_trigger.rule"):
-        trigger = OnceTrigger(case["call_on_resume"])
-        trigger.initialize(stand_in())
-        assert [trigger(stand_in()) for _ in case["first_run"]] == case["first_run"]
-        assert trigger.state_dict() == case["saved"]
-        resumed = OnceTrigger(case["call_on_resume"])
-        resumed.load_state_dict(case["saved"])
-        assert [resumed(stand_in()) for _ in case["after_resume"]] == case["after_resume"]
-        new = OnceTrigger(case["call_on_resume"])
-        assert [new(stand_in()) for _ in case["never_initialized"]] == case["never_initialized"]
-
-
-BUILT = {"IntervalTrigger": IntervalTrigger, "LimitTrigger": LimitTrigger, "TimeTrigger": TimeTrigger}
-
-
-@pytest.mark.parametrize("table", ["trigger_construct.rule", "trigger_construct.paddlespeech"])
-def test_construction_of_triggers(cases, table: str) -> None:
-    departures = [[1.5, "iteration"], [True, "epoch"], [math.inf, "iteration"]]  # and NaN; see the rule table
-    seen = 0
-    for case in cases(table):
-        if case["cls"] not in BUILT:
-            continue
-        arguments = [number(value) for value in case["args"]]
-        if table.endswith("paddlespeech"):
-            departs = any(isinstance(value, float) and math.isnan(value) for value in arguments)
-            if departs or arguments in departures or case["cls"] == "TimeTrigger":
-                continue
-        seen += 1
-        if case["result"] == "ok":
-            BUILT[case["cls"]](*arguments)
-        else:
-            with pytest.raises(ERRORS[case["result"]]):
-                BUILT[case["cls"]](*arguments)
-    assert seen > 15
-
-
-def test_get_trigger(cases) -> None:
-    def function(trainer: Any) -> bool:
-        return True
-
-    for case in cases("get_trigger.rule"):
-        stop = "stop_trigger" in case
-        text = case["stop_trigger"] if stop else case["argument"]
-        get = get_stop_trigger if stop else get_trigger
-        if text == "not given at all":
-            with pytest.raises(TypeError):
-                Trainer(CountingUpdater())  # type: ignore[call-arg]
-        elif text.startswith("list of two"):
-            assert isinstance(get([(5, "epoch"), function]), AnyTrigger)
-        elif "allable" in text or text == "Trigger object":
-            trigger = OnceTrigger() if text == "Trigger object" else function
-            assert get(trigger) is trigger
-        else:
-            # The table writes arguments as Python; read the few forms it uses.
-            argument = {"None": None, "False": False, "5": 5}.get(text, _argument(text))
-            if "error" in case:
-                with pytest.raises(ERRORS[case["error"]]):
-                    get(argument)
-            elif argument is None:
-                assert get(None)(stand_in()) is False
-            else:
-                trigger = get(argument)
-                assert type(trigger).__name__ == case["result"]
-                if "period" in case:
-                    assert trigger.period == Fraction(case["period"])
-                    assert getattr(trigger, "unit", None) == case.get("unit")
-
-
-def _argument(text: str) -> Any:
-    if text.startswith("'"):
-        return text.strip("'")
-    if text[0] not in "([":
-        return None
-    parts = [part.strip() for part in text.strip("()[]").split(",") if part.strip()]
-    values = [part.strip("'") if part.startswith("'") else int(part) for part in parts]
-    return values if text.startswith("[") else tuple(values)
 
 
 # --- trainer and extensions ---------------------------------------------------------------------------------------

@@ -102,13 +102,17 @@ class EarlyStoppingTrigger(Trigger):
                 self._warned = True
                 _log.warning("early stopping has nothing to watch: no %r since the last check", self.monitor)
             return
-        gain = self._best - mean if self.mode == "min" else mean - self._best
-        if gain > self.min_delta:  # false for NaN
+        if self._is_better(mean):
             self._best = mean
             self._count = 0
         else:
             self._count += 1
         self._stopped = self._count >= self.patience
+
+    def _is_better(self, mean: float) -> bool:
+        if self.mode == "min":
+            return mean < self._best - self.min_delta  # false for NaN
+        return mean > self._best + self.min_delta
 
     def initialize(self, trainer: TrainerView) -> None:
         """Initialize the inner triggers."""

@@ -27,8 +27,8 @@ class IntervalTrigger(BoundaryTrigger):
     :param period: a number above 0, whole for all units but ``epoch``. A float is read as the decimal it prints as. A
         fraction of an epoch needs a loader with a length.
     :param unit: ``iteration``, ``epoch``, ``sample`` or ``token``.
-    :param after: only boundaries greater than this fire.
-    :param before: only boundaries less than this fire; ``None``: no such limit.
+    :param after: only boundaries greater than this fire; a number from 0 up, whole where the period is.
+    :param before: only boundaries less than this fire, a number above 0; ``None``: no such limit.
     :raises ArgumentTypeError: when a number is none.
     :raises ArgumentValueError: for an unknown unit or a number out of range.
     """
@@ -36,9 +36,10 @@ class IntervalTrigger(BoundaryTrigger):
     def __init__(self, period: float | Fraction, unit: str, *, after: float = 0, before: float | None = None) -> None:
         owner = type(self).__name__
         self.unit = check_unit(unit, COUNTED_UNITS, owner)
-        self.period = exact_number(period, "period", owner, whole=unit != "epoch")
-        self.after = exact_number(after, "after", owner, minimum=0)
-        self.before = None if before is None else exact_number(before, "before", owner)
+        whole = unit != "epoch"
+        self.period = exact_number(period, "period", owner, whole=whole)
+        self.after = exact_number(after, "after", owner, whole=whole, minimum=0)
+        self.before = None if before is None else exact_number(before, "before", owner, whole=whole)
         super().__init__(counter_name(unit, fractional=isinstance(self.period, Fraction)))
 
     def next_boundary(self, baseline: Index) -> Index:

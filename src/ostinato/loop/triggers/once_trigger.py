@@ -23,6 +23,11 @@ class OnceTrigger(Trigger):
         self.call_on_resume = call_on_resume
         self._fired = False
 
+    @property
+    def finished(self) -> bool:
+        """Whether it will not fire again in this process."""
+        return self._fired
+
     def __call__(self, trainer: TrainerView) -> bool:
         fires = not self._fired
         self._fired = True
