@@ -69,6 +69,10 @@ class UpdateRefusedError(StateError, UserWarning):
     """
 
 
+class MissingPackageError(OstinatoError, ImportError):
+    """A package that only some users need is not installed. Fields: ``package``, ``needed_for``."""
+
+
 # --- a user's mistakes -----------------------------------------------------------------------------------------------
 
 
@@ -134,3 +138,8 @@ class NonFiniteLossError(OstinatoError):
 
 class OutOfMemoryError(OstinatoError, MemoryError):
     """The device has not enough memory for this training step."""
+
+
+class RankFailedError(OstinatoError):
+    """Another rank failed, left or did not come in time, so this one cannot go on. What went wrong is in that rank's
+    own error. Fields: ``rank`` (``None`` where nobody can tell) and ``error`` (what it said)."""
