@@ -129,9 +129,9 @@ def test_every_iteration_has_one_line_over_any_kills(
         def kill(t: Any) -> None:
             if t.updater.state.iteration == kill_at:
                 # A killed process runs no finalizer: what is in the buffer is lost.
-                assert writer._descriptor is not None
-                os.close(writer._descriptor)
-                writer._descriptor = None
+                assert writer._file._descriptor is not None
+                os.close(writer._file._descriptor)
+                writer._file._descriptor = None
                 raise Killed
 
         trainer.extend(kill, priority=-1000)

@@ -50,7 +50,7 @@ def test_a_full_disk_costs_points_and_one_warning(reporting_updater, tmp_path, m
         trainer.run()
     assert [step for step, _ in scalars(writer.folder, "loss/a")] == [1, 5, 6]
     assert len(caplog.records) == 1
-    assert "TensorBoard events cannot be written: No space left on device." in caplog.text
+    assert "tensorboard: points cannot be written: No space left on device." in caplog.text
 
 
 def test_a_folder_with_any_name_is_written(reporting_updater, tmp_path) -> None:

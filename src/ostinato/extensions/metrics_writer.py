@@ -9,70 +9,44 @@ import logging
 import math
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ostinato.extensions.observed_values import ScalarFilter
-from ostinato.loop import PRIORITY_READER, Extension, TrainerView, get_trigger, read_scalars
-from ostinato.loop.triggers import Trigger
+from ostinato.extensions.tracker import Point, RunInfo
+from ostinato.extensions.tracker_writer import TrackerWriter
+from ostinato.loop.protocols import Status
 from ostinato.runs.atomic import Files
 
 _log = logging.getLogger(__name__)
 
 FILE_NAME = "metrics.jsonl"
-_MOST_VALUES = 16384  # buffered numbers at which the file is written even if the trigger has not fired
+STATE_FORMAT = 1
 
 
-class MetricsWriter(Extension):
-    """One line per iteration in ``<folder>/metrics.jsonl``: ``iteration``, ``epoch``, ``elapsed_time`` (seconds), then
-    the observation in the order in which it was reported.
+class MetricsFile:
+    """The tracker behind :class:`MetricsWriter`, which says how the file looks.
 
-    Numbers are written with the fewest digits that read back as the same double, so equal losses are equal text. Not a
-    number and the infinities are the texts ``"nan"``, ``"inf"`` and ``"-inf"``, because strict JSON has no numbers for
-    them. What is no number is left out, with one warning per name; of a pair (value, weight) the value is written.
-
-    Values stay tensors in a buffer and are fetched together, so an ordinary iteration does not wait for the device. The
-    buffer is written when ``flush_trigger`` fires, at the end, and whenever the state of the run is saved: a state
-    saved at iteration n means that all lines up to n have been handed to the operating system. (They survive the death
-    of the process; a power cut may take the last ones.)
-
-    What cannot be written (a full disk) is kept, with one warning, and the next flush tries again; a state that is
-    saved meanwhile takes those lines along.
-
-    When a run goes on from iteration r, the lines beyond r of this and of all earlier sessions tell of a history that
-    was left; they are removed, file by file and atomically, so every iteration of the kept history has one line.
-
-    :param folder: the session's folder, such as ``my_run/logs/session_0003``; its siblings named ``session_*`` are the
-        other sessions. Created when the run starts.
-    :param flush_trigger: when the buffer is written besides.
+    :param folder: the session's folder.
     """
 
-    trigger = (1, "iteration")
-    priority = PRIORITY_READER
-    name = "metrics"
+    label = FILE_NAME
 
-    def __init__(self, folder: str | os.PathLike[str], flush_trigger: Any = "10sec") -> None:
-        self.folder = Path(folder)
-        self._flush_trigger = get_trigger(flush_trigger)
-        self._scalars = ScalarFilter("metrics.jsonl")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._descriptor: int | None = None
         self._unwritten: deque[bytes] = deque()  # lines that the operating system has not taken as a whole yet
         self._taken = 0  # bytes of the first of them that it has taken
         self._warned = False
-        self._heads: list[dict[str, Any]] = []  # per buffered line: iteration, epoch, elapsed_time
-        self._names: list[list[str]] = []  # per buffered line: the names of its values
-        self._values: list[Any] = []  # the values of all buffered lines, one after another
 
     @property
     def path(self) -> Path:
         """The file of this session."""
         return self.folder / FILE_NAME
 
-    def initialize(self, trainer: TrainerView) -> None:
+    def open(self, run: RunInfo, iteration: int) -> None:
         """Remove the lines of a history that was left, and open the file to append to it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        iteration = trainer.updater.state.iteration
         for path in sorted({*self.folder.parent.glob(f"session_*/{FILE_NAME}"), self.path}):
             removed = purge_lines_after(path, iteration)
             if removed:
@@ -84,36 +58,17 @@ class MetricsWriter(Extension):
         if self._unwritten:
             present = _iterations_in(self.folder.parent)
             self._unwritten = deque(line for line in self._unwritten if json.loads(line)["iteration"] not in present)
-            self._write()
-        if isinstance(self._flush_trigger, Trigger):
-            self._flush_trigger.initialize(trainer)
 
-    def __call__(self, trainer: TrainerView) -> None:
-        """Buffer the numbers of this iteration; write the buffer when it is time."""
-        state = trainer.updater.state
-        self._heads.append(
-            {"iteration": state.iteration, "epoch": state.epoch, "elapsed_time": round(trainer.elapsed_time, 3)}
-        )
-        names, values = self._scalars.split(trainer.observation)
-        self._names.append(names)
-        self._values += values
-        if self._flush_trigger(trainer) or len(self._values) >= _MOST_VALUES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Fetch the buffered values and hand their lines to the operating system."""
-        if self._descriptor is None:
-            return
-        numbers = iter(read_scalars(self._values))
-        lines = [
-            json.dumps({**head, **{name: strict_number(next(numbers)) for name in names}}, allow_nan=False) + "\n"
-            for head, names in zip(self._heads, self._names, strict=True)
-        ]
-        self._heads, self._names, self._values = [], [], []
-        self._unwritten.extend(line.encode() for line in lines)
-        self._write()
-
-    def _write(self) -> None:
+    def write(self, points: Sequence[Point]) -> None:
+        """Append a line for every point. What the disk refuses is kept, with one warning, for the next call."""
+        for point in points:
+            head = {
+                "iteration": point.iteration,
+                "epoch": point.epoch,
+                "elapsed_time": round(point.elapsed_time, 3),
+            }
+            values = {name: strict_number(value) for name, value in point.values.items()}
+            self._unwritten.append((json.dumps({**head, **values}, allow_nan=False) + "\n").encode())
         # Without a buffer of Python's between: after a failed write nobody could tell what such a buffer still holds.
         assert self._descriptor is not None
         try:
@@ -137,25 +92,59 @@ class MetricsWriter(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """The lines that could not be written: who asks is about to save, and they must not be lost."""
-        self.flush()
-        return {"unwritten": [line.decode() for line in self._unwritten]}
+        return {"format": STATE_FORMAT, "unwritten": [line.decode() for line in self._unwritten]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over lines that could not be written before; all others are their own memory."""
         self._unwritten = deque(str(line).encode() for line in state.get("unwritten", ()))
 
-    def finalize(self, trainer: TrainerView) -> None:
-        """Write what is left, flush it to the disk, close the file."""
+    def close(self, status: Status) -> None:
+        """Flush the file to the disk and close it."""
         if self._descriptor is None:
             return
-        descriptor = self._descriptor
+        descriptor, self._descriptor = self._descriptor, None
         try:
-            self.flush()
             with contextlib.suppress(OSError):  # what the disk refuses is no reason to lose the last save
                 os.fsync(descriptor)
         finally:
-            self._descriptor = None
             os.close(descriptor)
+
+
+class MetricsWriter(TrackerWriter):
+    """One line per iteration in ``<folder>/metrics.jsonl``: ``iteration``, ``epoch``, ``elapsed_time`` (seconds), then
+    the observation in the order in which it was reported.
+
+    Numbers are written with the fewest digits that read back as the same double, so equal losses are equal text. Not a
+    number and the infinities are the texts ``"nan"``, ``"inf"`` and ``"-inf"``, because strict JSON has no numbers for
+    them. What is no number is left out, with one warning per name; of a pair (value, weight) the value is written.
+
+    Values stay on their device in a buffer and are fetched together, so an ordinary iteration does not wait for it. The
+    buffer is written when ``flush_trigger`` fires, at the end, and whenever the state of the run is saved: a state
+    saved at iteration n means that all lines up to n have been handed to the operating system. (They survive the death
+    of the process; a power cut may take the last ones.)
+
+    What cannot be written (a full disk) is kept, with one warning, and the next flush tries again; a state that is
+    saved meanwhile takes those lines along.
+
+    When a run goes on from iteration r, the lines beyond r of this and of all earlier sessions tell of a history that
+    was left; they are removed, file by file and atomically, so every iteration of the kept history has one line.
+
+    :param folder: the session's folder, such as ``my_run/logs/session_0003``; its siblings named ``session_*`` are the
+        other sessions. Created when the run starts.
+    :param flush_trigger: when the buffer is written besides.
+    """
+
+    name = "metrics"
+
+    def __init__(self, folder: str | os.PathLike[str], flush_trigger: Any = "10sec") -> None:
+        self.folder = Path(folder)
+        self._file = MetricsFile(self.folder)
+        super().__init__(self._file, flush_trigger)
+
+    @property
+    def path(self) -> Path:
+        """The file of this session."""
+        return self._file.path
 
 
 def _iterations_in(folder: Path) -> set[int]:

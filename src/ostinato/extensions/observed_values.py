@@ -1,10 +1,12 @@
-"""Picks the numbers out of an observation."""
+"""Picks the numbers out of an observation, and holds them without waiting for the device they are on."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import torch
 
 from ostinato.loop import is_scalar
 
@@ -28,10 +30,68 @@ class ScalarFilter:
         for name, value in observation.items():
             if isinstance(value, tuple) and len(value) == 2:
                 value = value[0]
-            if is_scalar(value):
+            if self.accepts(name, value):
                 names.append(name)
                 values.append(value)
-            elif name not in self._warned:
-                self._warned.add(name)
-                _log.warning("%s: %r is left out, %s is not a number", self._where, name, type(value).__name__)
         return names, values
+
+    def accepts(self, name: str, value: Any) -> bool:
+        """Whether a value is a number; if it is not, that is said once per name."""
+        if is_scalar(value):
+            return True
+        if name not in self._warned:
+            self._warned.add(name)
+            _log.warning("%s: %r is left out, %s is not a number", self._where, name, type(value).__name__)
+        return False
+
+
+class HeldNumbers:
+    """The numbers of one iteration, to be read later.
+
+    Tensors are copied, all of one device and type in one operation on that device: what was reported may be a view of
+    something that the next update changes, such as a parameter. Nothing waits for the device.
+
+    :param values: numbers and one-element tensors.
+    """
+
+    __slots__ = ("_numbers", "_tensors")
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._numbers: list[float] = []
+        self._tensors: list[tuple[list[int], torch.Tensor]] = []  # positions, their values
+        groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+        for position, value in enumerate(values):
+            if isinstance(value, torch.Tensor):
+                groups.setdefault((value.device, value.dtype), []).append(position)
+                self._numbers.append(0.0)
+            else:
+                self._numbers.append(float(value))
+        for positions in groups.values():
+            self._tensors.append((positions, stacked([values[position] for position in positions])))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @staticmethod
+    def read(held: Sequence[HeldNumbers]) -> list[list[float]]:
+        """The numbers of several iterations, fetched from each device in one transfer.
+
+        This is the place where the processor waits for the accelerator; call it seldom, with many iterations.
+        """
+        rows = [list(row._numbers) for row in held]
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[float], list[int], torch.Tensor]]] = {}
+        for row, numbers in zip(held, rows, strict=True):
+            for positions, tensor in row._tensors:
+                groups.setdefault((tensor.device, tensor.dtype), []).append((numbers, positions, tensor))
+        for parts in groups.values():
+            fetched = iter(torch.cat([tensor for _, _, tensor in parts]).tolist())
+            for numbers, positions, _ in parts:
+                for position in positions:
+                    numbers[position] = float(next(fetched))
+        return rows
+
+
+def stacked(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One-element tensors of one device and type as a new vector."""
+    # reshape and not view: a value may be a strided element of a larger tensor.
+    return torch.stack([value.detach().reshape(()) for value in values])
