@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,16 @@ from ostinato.kvstore.compression.quantising import quantise
 from ostinato.kvstore.compression.scheme import CompressionScheme
 
 Key = int | str
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Words that are ready to be sent, and the residuals that would be left behind."""
+
+    layout: tuple[tuple[Key, int], ...]
+    packed: Tensor
+    residual: Tensor
+    """(sum of the sizes,) float32."""
 
 
 class Compressor:
@@ -42,6 +53,20 @@ class Compressor:
         :param packed: see :func:`quantise`.
         """
         return quantise(self.scheme, gradients, self._together(layout, gradients.device), packed)
+
+    def propose(self, layout: Sequence[tuple[Key, int]], gradients: Tensor) -> Proposal:
+        """Do the same without changing the residuals before :meth:`accept`: an exchange may still come to nothing.
+
+        Costs one more copy of the residuals.
+        """
+        residual = self._together(layout, gradients.device).clone()
+        return Proposal(tuple(layout), quantise(self.scheme, gradients, residual), residual)
+
+    def accept(self, proposal: Proposal) -> None:
+        """Let the residuals become what the proposal leaves of them."""
+        sizes = [size for _, size in proposal.layout]
+        for (key, _), part in zip(proposal.layout, proposal.residual.split(sizes), strict=True):
+            self._residuals[key] = part
 
     def _together(self, layout: Sequence[tuple[Key, int]], device: torch.device) -> Tensor:
         """The residuals of ``layout`` as one stretch of memory, moved there first if they lie elsewhere."""

@@ -51,8 +51,8 @@ class CompressionScheme:
     threshold: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.type not in _BITS:
-            near = difflib.get_close_matches(str(self.type), _BITS, n=1)
+        if not isinstance(self.type, str) or self.type not in _BITS:
+            near = difflib.get_close_matches(f"{self.type}", _BITS, n=1)
             raise ArgumentValueError(
                 f"There is no gradient compression of type {self.type!r}.",
                 advice=f"Did you mean {near[0]!r}?" if near else "Choose '1bit' or '2bit'.",

@@ -1,0 +1,114 @@
+"""The tensor collectives that stores use, each counted in bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def _first_of(*names: str) -> Callable[..., Any]:
+    return next(getattr(dist, name) for name in names if hasattr(dist, name))
+
+
+# The tensor forms were renamed in torch 2.13; the old names warn there.
+_all_gather_flat = _first_of("all_gather_single", "all_gather_into_tensor")
+_reduce_scatter_flat = _first_of("reduce_scatter_single", "reduce_scatter_tensor")
+
+
+class Pending(Protocol):
+    """A collective that may still be running."""
+
+    def wait(self) -> object:
+        """Wait for it. Raises what went wrong."""
+        ...
+
+
+class _Done:
+    def wait(self) -> None: ...
+
+
+DONE: Pending = _Done()
+"""What is not running any more."""
+
+
+class Collectives:
+    """Tensor collectives over one process group. Every rank makes the same calls in the same order.
+
+    :param process_group: ranks to exchange with; ``None`` for one process alone, where every call is a copy.
+
+    :ivar handed_over: bytes that this rank has handed to each kind of call so far, by the call's name. A ring sends
+        about ``2 (size - 1) / size`` times that for ``all_reduce``, ``(size - 1)`` times for ``all_gather``, and
+        ``(size - 1) / size`` times for the others.
+    """
+
+    def __init__(self, process_group: dist.ProcessGroup | None) -> None:
+        self.process_group = process_group
+        self.rank = 0 if process_group is None else dist.get_rank(process_group)
+        self.size = 1 if process_group is None else dist.get_world_size(process_group)
+        self.handed_over: Counter[str] = Counter()
+
+    def all_reduce(self, tensor: Tensor, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Pending:
+        """Make ``tensor`` on every rank the sum (or another reduction) over the ranks; the same bits everywhere."""
+        self._count("all_reduce", tensor)
+        if self.process_group is None:
+            return DONE
+        return dist.all_reduce(tensor, op=operation, group=self.process_group, async_op=True) or DONE
+
+    def reduce_scatter(self, own: Tensor, whole: Tensor) -> Pending:
+        """Put into ``own`` this rank's slice of the sum over ranks of ``whole``: (size * len(own),)."""
+        self._count("reduce_scatter", whole)
+        if self.process_group is None:
+            own.copy_(whole)
+            return DONE
+        return _reduce_scatter_flat(own, whole, group=self.process_group, async_op=True) or DONE
+
+    def all_gather(self, whole: Tensor, own: Tensor) -> Pending:
+        """Put into ``whole`` every rank's ``own``, in rank order: (size * len(own),)."""
+        self._count("all_gather", own)
+        if self.process_group is None:
+            whole.copy_(own)
+            return DONE
+        return _all_gather_flat(whole, own, group=self.process_group, async_op=True) or DONE
+
+    def all_to_all(
+        self,
+        received: Tensor,
+        sent: Tensor,
+        received_sizes: list[int] | None = None,
+        sent_sizes: list[int] | None = None,
+    ) -> Pending:
+        """Send the k-th part of ``sent`` to rank k and put what came from there into the k-th part of ``received``.
+
+        :param received_sizes: first-dimension sizes of the parts; equal parts if left out. ``sent_sizes`` likewise.
+        """
+        self._count("all_to_all", sent)
+        if self.process_group is None:
+            received.copy_(sent)
+            return DONE
+        return (
+            dist.all_to_all_single(received, sent, received_sizes, sent_sizes, group=self.process_group, async_op=True)
+            or DONE
+        )
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Pending:
+        """Make ``tensor`` on every rank what it is on rank ``source``."""
+        self._count("broadcast", tensor)
+        if self.process_group is None:
+            return DONE
+        return dist.broadcast(tensor, group=self.process_group, group_src=source, async_op=True) or DONE
+
+    def any_of(self, flags: list[bool]) -> list[bool]:
+        """True where any rank says True. Waits; meant for a process group on the host."""
+        if self.process_group is None or not flags:
+            return list(flags)
+        votes = torch.tensor(flags, dtype=torch.uint8)
+        self.all_reduce(votes, dist.ReduceOp.MAX).wait()
+        return [bool(vote) for vote in votes.tolist()]
+
+    def _count(self, call: str, tensor: Tensor) -> None:
+        self.handed_over[call] += tensor.numel() * tensor.element_size()
