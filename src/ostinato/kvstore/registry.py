@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore.store import Store
+from ostinato.optim.nearest_names import did_you_mean
 
 _log = logging.getLogger(__name__)
 
@@ -65,12 +65,8 @@ def canonical_name(name: str) -> str:
         return "device"
     if lowered.startswith("local"):
         return "local"
-    known = sorted({*_built_in, *_plug_ins})
-    near = difflib.get_close_matches(lowered, known, n=2)
     raise ArgumentValueError(
-        f"There is no store named {name!r}.",
-        advice=f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Known stores: {', '.join(known)}.",
-        name=name,
+        f"There is no store named {name!r}.", advice=did_you_mean(name, {*_built_in, *_plug_ins}), name=name
     )
 
 

@@ -232,7 +232,7 @@ class Store(ABC):
         """
         return list(flags)
 
-    def watch(self, parameters: Mapping[Key, Sequence[Tensor]]) -> None:
+    def watch(self, parameters: Mapping[Key, Sequence[Tensor]]) -> None:  # noqa: B027 - nothing to do is an answer
         """Learn which parameters' gradients will be pushed under which keys, one parameter for each replica.
 
         A store may then hook backward and start exchanging before it is asked. Starting early must not show: until
@@ -244,10 +244,10 @@ class Store(ABC):
         """Inside this, backward does not start exchanges: more backward passes follow before the next step."""
         return nullcontext()
 
-    def barrier(self) -> None:
+    def barrier(self) -> None:  # noqa: B027
         """Wait for all workers."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Let go of hooks, buffers, connections and threads. The store cannot be used afterwards; may be repeated."""
 
     def _refuse(self, call: str) -> NoReturn:

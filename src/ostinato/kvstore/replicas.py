@@ -1,0 +1,82 @@
+"""Several copies of a model in one process, and a batch cut into a share for each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from ostinato.errors import ArgumentValueError
+
+_ATTRIBUTES = ("lr_mult", "wd_mult", "grad_req", "grad_stype")
+
+
+def replicate(module: nn.Module, devices: Sequence[torch.device | str]) -> list[nn.Module]:
+    """Make one copy of a model for each device; the first is the model itself, moved.
+
+    :param devices: at least one; a device may be named again, which makes several copies on it.
+    """
+    if not devices:
+        raise ArgumentValueError("There is no device to put the model on.", advice="Give at least one, such as 'cpu'.")
+    copies = [module, *(copy.deepcopy(module) for _ in devices[1:])]
+    # Attributes of a parameter do not travel with deepcopy.
+    for other in copies[1:]:
+        for source, target in zip(module.parameters(), other.parameters(), strict=True):
+            for attribute in _ATTRIBUTES:
+                if hasattr(source, attribute):
+                    setattr(target, attribute, getattr(source, attribute))
+    return [replica.to(device) for replica, device in zip(copies, devices, strict=True)]
+
+
+def replica_parameters(replicas: Sequence[nn.Module]) -> dict[str, list[Parameter]]:
+    """Give the parameters of :func:`replicate`'s models by name, one for each replica: what a trainer takes."""
+    collected: dict[str, list[Parameter]] = {name: [parameter] for name, parameter in replicas[0].named_parameters()}
+    for module in replicas[1:]:
+        for name, parameter in module.named_parameters():
+            if name not in collected:
+                raise ArgumentValueError(f"Only some of the models have a parameter {name!r}.")
+            collected[name].append(parameter)
+    return collected
+
+
+def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[Tensor]:
+    """Cut a batch into shares, as views.
+
+    :param data: a tensor, or what ``torch.as_tensor`` takes.
+    :param num_slice: number of shares, at least 1.
+    :param batch_axis: the dimension that counts samples.
+    :param even_split: insist on equal shares; otherwise the first ones get one sample more.
+    :raises ArgumentValueError: there are fewer samples than shares, or equal shares are not possible.
+    """
+    tensor = torch.as_tensor(data)
+    size = tensor.shape[batch_axis]
+    if not 1 <= num_slice <= size:
+        raise ArgumentValueError(
+            f"{size} samples cannot be cut into {num_slice} shares.", advice="Use a larger batch or fewer devices."
+        )
+    if even_split and size % num_slice:
+        raise ArgumentValueError(
+            f"{size} samples cannot be cut into {num_slice} equal shares.",
+            advice=f"Use a batch size that is a multiple of {num_slice}, or even_split=False.",
+            size=size,
+            num_slice=num_slice,
+        )
+    small, larger = divmod(size, num_slice)
+    return list(tensor.split([small + 1] * larger + [small] * (num_slice - larger), dim=batch_axis))
+
+
+def split_and_load(
+    data: Any, devices: Sequence[torch.device | str], batch_axis: int = 0, even_split: bool = True
+) -> list[Tensor]:
+    """Cut a batch into one share for each device, and move them there. A single device gets the whole batch.
+
+    :raises ArgumentValueError: see :func:`split_data`.
+    """
+    if len(devices) == 1:
+        return [torch.as_tensor(data).to(devices[0])]
+    shares = split_data(data, len(devices), batch_axis, even_split)
+    return [share.to(device) for share, device in zip(shares, devices, strict=True)]
