@@ -1,5 +1,6 @@
 """The loop: it only loops. What else happens is an extension, when it happens is a trigger."""
 
+from ostinato.loop.adversarial import adversarial_parts
 from ostinato.loop.extension import (
     PRIORITY_EDITOR,
     PRIORITY_READER,
@@ -8,6 +9,8 @@ from ostinato.loop.extension import (
     Extension,
     make_extension,
 )
+from ostinato.loop.part import Part
+from ostinato.loop.parts_updater import PartsUpdater
 from ostinato.loop.protocols import TrainerView, Updater
 from ostinato.loop.random_state import capture_random_state, restore_random_state
 from ostinato.loop.reporter import is_scalar, read_scalars, report, scope
@@ -33,6 +36,7 @@ from ostinato.loop.triggers import (
     from_counters,
     get_trigger,
 )
+from ostinato.loop.turn import Turn
 from ostinato.loop.updater_state import UpdaterState
 
 __all__ = [
@@ -54,6 +58,8 @@ __all__ = [
     "MaxValueTrigger",
     "MinValueTrigger",
     "OnceTrigger",
+    "Part",
+    "PartsUpdater",
     "StandardUpdater",
     "Summary",
     "ThresholdTrigger",
@@ -61,8 +67,10 @@ __all__ = [
     "Trainer",
     "TrainerView",
     "Trigger",
+    "Turn",
     "Updater",
     "UpdaterState",
+    "adversarial_parts",
     "capture_random_state",
     "from_counters",
     "get_trigger",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,15 @@ def batch_size(batch: Any) -> int | None:
         if size is not None:
             return size
     return None
+
+
+def call_with_batch(function: Callable[..., Any], batch: Any) -> Any:
+    """Call a model with a batch: a sequence becomes positional arguments, a mapping keywords, anything else one."""
+    if isinstance(batch, Mapping):
+        return function(**batch)
+    if isinstance(batch, list | tuple):
+        return function(*batch)
+    return function(batch)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
+from ostinato.errors import ArgumentValueError, StateError
 from ostinato.loop.batch_reader import BatchReader
-from ostinato.loop.batches import batch_size, to_device
+from ostinato.loop.batches import batch_size, call_with_batch, to_device
+from ostinato.loop.losses import named_losses
 from ostinato.loop.reporter import report
 from ostinato.loop.unwrapping import unwrapped
 from ostinato.loop.updater_state import UpdaterState
@@ -23,8 +25,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ScheduleUnit = Literal["iteration", "epoch"]
+Schedule = tuple[Any, str]
+"""A learning-rate schedule and its unit."""
+
 _NOTHING = object()
+
+
+@dataclass(frozen=True)
+class _SavedPlace:
+    """Where in a pass a state was saved, and with how many samples in a batch of all ranks together."""
+
+    iteration_in_epoch: int
+    samples_in_epoch: int
+    batch_size: int
 
 
 class StandardUpdater:
@@ -42,12 +55,18 @@ class StandardUpdater:
     :param model: a module, or modules by name.
     :param optimizer: an optimizer, or optimizers by name.
     :param loader: any iterable of batches that can be walked again and again.
-    :param loss_function: called with what the model returns and the batch, if the model does not return losses itself.
-    :param schedulers: learning-rate schedules by name, each with its unit: ``{"main": (schedule, "epoch")}``. They are
-        stepped after the update that completes the unit.
+    :param loss_function: called with what the model returns and the batch, if the model does not return losses itself;
+        or several by the name of their loss.
+    :param schedulers: learning-rate schedules by name, each with its unit, ``iteration`` or ``epoch``:
+        ``{"main": (schedule, "epoch")}``. They are stepped after the update that completes the unit.
     :param scaler: scales losses for float16.
     :param device: where batches are moved to; by default they stay where the loader made them.
+    :param synchronize: wait for the device at the end of every update, so that ``batch_time`` is what the update took.
+        It costs speed; meant for measuring.
     """
+
+    schedule_units: tuple[str, ...] = ("iteration", "epoch")
+    """The units that a schedule may have."""
 
     def __init__(
         self,
@@ -55,22 +74,26 @@ class StandardUpdater:
         optimizer: Optimizer | Mapping[str, Optimizer],
         loader: Any,
         *,
-        loss_function: Callable[[Any, Any], Any] | None = None,
-        schedulers: Mapping[str, tuple[Any, ScheduleUnit]] | None = None,
+        loss_function: Callable[[Any, Any], Any] | Mapping[str, Callable[[Any, Any], Any]] | None = None,
+        schedulers: Schedule | Mapping[str, Schedule] | None = None,
         scaler: GradScaler | None = None,
         device: torch.device | str | None = None,
+        synchronize: bool = False,
     ) -> None:
         self.models: dict[str, nn.Module] = _by_name(model)
         self.optimizers: dict[str, Optimizer] = _by_name(optimizer)
         self.loss_function = loss_function
-        self.schedulers = dict(schedulers or {})
+        self.schedulers: dict[str, Schedule] = {} if schedulers is None else _by_name(schedulers)
         for name, (_, unit) in self.schedulers.items():
-            if unit not in ("iteration", "epoch"):
+            if unit not in self.schedule_units:
                 raise ArgumentValueError(
-                    f"The schedule {name!r} has the unit {unit!r}.", advice="Use 'iteration' or 'epoch'.", value=unit
+                    f"The schedule {name!r} has the unit {unit!r}.",
+                    advice=f"Use one of {', '.join(self.schedule_units)}.",
+                    value=unit,
                 )
         self.scaler = scaler
         self.device = None if device is None else torch.device(device)
+        self._synchronize = synchronize
         self.state = UpdaterState()
         self.batch_read_time = 0.0
         """Seconds that reading the last batch took."""
@@ -80,6 +103,8 @@ class StandardUpdater:
         """Samples in the last batch, where that can be seen."""
         self._reader = BatchReader(loader)
         self._batch: Any = _NOTHING
+        self._ranks = 1  # how many read a batch in one update
+        self._saved_place: _SavedPlace | None = None  # loaded, and nothing read since
 
     @property
     def updates_per_epoch(self) -> int | None:
@@ -87,8 +112,11 @@ class StandardUpdater:
         return self._reader.length
 
     def initialize(self, trainer: Any) -> None:
-        """Called by the trainer after the restore step: from here on the length of a pass is known."""
+        """Called by the trainer after the restore step: from here on the length of a pass and the ranks are known."""
         self.state.updates_per_epoch = self._reader.length
+        group = getattr(trainer, "group", None)
+        self._ranks = 1 if group is None else group.size
+        self._find_place()
 
     def update(self) -> None:
         """One batch, one parameter update; the counters rise when it is done.
@@ -112,12 +140,15 @@ class StandardUpdater:
             raise StateError(
                 "A StopIteration left update_core.", advice="Catch it there, or read batches only through the loader."
             ) from error
+        if self._synchronize and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
         self.batch_read_time, self.batch_time = read - started, time.perf_counter() - read
         self.batch_size = batch_size(self._batch)
         self._batch = _NOTHING
         complete = self._reader.pass_is_complete(self.state.iteration_in_epoch + 1)
-        self.state.advance(self.batch_size or 0, pass_complete=complete)
-        self._step_schedules(complete)
+        # Ranks read batches of one size; asking each of them in every update would cost more than it tells.
+        self.state.advance((self.batch_size or 0) * self._ranks, pass_complete=complete)
+        self._finish_update(complete)
 
     def update_core(self, batch: Any) -> None:
         """What one update does with its batch: by default the model ``main`` with all optimizers.
@@ -142,31 +173,21 @@ class StandardUpdater:
 
     def compute_losses(self, batch: Any) -> dict[str, torch.Tensor]:
         """The losses of a batch by name; ``main`` is among them."""
-        model = self.models["main"]
-        if isinstance(batch, Mapping):
-            result = model(**batch)
-        elif isinstance(batch, list | tuple):
-            result = model(*batch)
-        else:
-            result = model(batch)
-        if self.loss_function is not None:
+        result = call_with_batch(self.models["main"], batch)
+        if isinstance(self.loss_function, Mapping):
+            result = {name: function(result, batch) for name, function in self.loss_function.items()}
+        elif self.loss_function is not None:
             result = self.loss_function(result, batch)
-        if isinstance(result, torch.Tensor):
-            return {"main": result}
-        if not isinstance(result, Mapping) or not result:
-            raise ArgumentTypeError(
-                f"The model returned {type(result).__name__}, not a loss.",
-                advice="Return a tensor or a mapping of tensors, pass loss_function, or override update_core.",
-            )
-        losses = dict(result)
-        if "main" not in losses:
-            losses["main"] = torch.stack(list(losses.values())).sum()
-        return losses
+        return named_losses(
+            result,
+            "The model",
+            advice="Return a tensor or a mapping of tensors, pass loss_function, or override update_core.",
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, models, optimizers, schedules, scaler, and the place in the data; tensors are the live ones."""
         return {
-            "state": {**self.state.state_dict(), "batch_size": self._reader.batch_size},
+            "state": {**self.state.state_dict(), "batch_size": self._global_batch_size()},
             "models": {name: unwrapped(model).state_dict() for name, model in self.models.items()},
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
             "schedulers": {name: schedule.state_dict() for name, (schedule, _) in self.schedulers.items()},
@@ -196,35 +217,53 @@ class StandardUpdater:
         if self.scaler is not None and state["scaler"] is not None:
             self.scaler.load_state_dict(state["scaler"])
         self.state.load_state_dict(state["state"])
-        self._follow_batch_size(state["state"].get("batch_size"))
+        size = state["state"].get("batch_size")
+        here = self.state
+        self._saved_place = None if size is None else _SavedPlace(here.iteration_in_epoch, here.samples_in_epoch, size)
+        self._find_place()
         self._reader.load_state_dict(state)
         self._batch = _NOTHING
 
     def _read_batch(self) -> Any:
+        self._say_what_is_seen_again()
         batch = self._reader.read(self.state.epoch, self.state.iteration_in_epoch, self.state.end_pass)
         return batch if self.device is None else to_device(batch, self.device)
 
-    def _step_schedules(self, pass_complete: bool) -> None:
+    def _finish_update(self, pass_complete: bool) -> None:
+        """What comes after the counters of an update have risen: the schedules whose unit is complete."""
         for schedule, unit in self.schedulers.values():
-            if unit == "iteration" or pass_complete:
+            if unit == "iteration" or (unit == "epoch" and pass_complete):
                 schedule.step()
 
-    def _follow_batch_size(self, saved: int | None) -> None:
-        """With batches of another size, go on at the last boundary of a new batch before the saved place (UP-7)."""
+    def _global_batch_size(self) -> int | None:
+        """Samples in one batch of every rank, if the loader says how many there are in one."""
         size = self._reader.batch_size
-        if saved is None or size is None or size == saved or self.state.samples_in_epoch == 0:
+        return None if size is None else size * self._ranks
+
+    def _find_place(self) -> None:
+        """With batches of another size, go on at the last boundary of a new batch before the saved place (UP-7).
+
+        Called when a state was loaded, and again when it is known how many ranks there are.
+        """
+        saved, size = self._saved_place, self._global_batch_size()
+        if saved is None:
             return
-        skipped = self.state.samples_in_epoch // size
-        seen_again = self.state.samples_in_epoch - skipped * size
-        _log.warning(
-            "the batch size changed from %d to %d; going on after %d batches of this pass, %d samples are seen again",
-            saved,
-            size,
-            skipped,
-            seen_again,
-        )
-        self.state.iteration_in_epoch = skipped
-        self.state.samples_in_epoch = skipped * size
+        self.state.iteration_in_epoch, self.state.samples_in_epoch = saved.iteration_in_epoch, saved.samples_in_epoch
+        if size is not None and size != saved.batch_size and saved.samples_in_epoch:
+            self.state.iteration_in_epoch = saved.samples_in_epoch // size
+            self.state.samples_in_epoch = self.state.iteration_in_epoch * size
+
+    def _say_what_is_seen_again(self) -> None:
+        saved, self._saved_place = self._saved_place, None
+        if saved is not None and saved.iteration_in_epoch and saved.batch_size != self._global_batch_size():
+            _log.warning(
+                "the batch size of all ranks together changed from %d to %s; going on after %d batches of this pass, "
+                "%d samples are seen again",
+                saved.batch_size,
+                self._global_batch_size(),
+                self.state.iteration_in_epoch,
+                saved.samples_in_epoch - self.state.samples_in_epoch,
+            )
 
 
 def _by_name(value: Any) -> dict[str, Any]:
