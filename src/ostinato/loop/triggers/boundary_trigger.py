@@ -24,7 +24,7 @@ class BoundaryTrigger(Trigger):
     that went back, which only becomes the new base line (IT-2). Used alone, the first call takes its index as base line
     and is false (IT-3); in a trainer :meth:`initialize` has set the base line before the first update (IT-5).
 
-    The next boundary is kept, so the usual call is two comparisons of numbers.
+    The next boundary is kept, so the usual call is a few comparisons of numbers.
 
     :param counter: the attribute of ``trainer.updater.state`` that is the index; a subclass that looks elsewhere
         overrides :meth:`read_index` and, unless that too is equal on all ranks, :attr:`decided`. All subclasses
@@ -38,6 +38,7 @@ class BoundaryTrigger(Trigger):
         # "No base line" is infinity: every comparison below then takes the long way without a test for it.
         self._baseline: Index = _NO_BASELINE
         self._due: Index = _NO_BASELINE
+        self._stride: Index = 0  # from any boundary to the next one; 0 where that is not always the same
 
     def next_boundary(self, baseline: Index) -> Index:
         """The first boundary after ``baseline``, infinity if there is none."""
@@ -48,11 +49,17 @@ class BoundaryTrigger(Trigger):
         return getattr(trainer.updater.state, self._counter)
 
     def __call__(self, trainer: TrainerView) -> bool:
-        # Every trigger passes here in every iteration, so read_index stands in line instead of a call to it.
+        # Every trigger passes here in every iteration, so read_index stands in line instead of a call to it, and the
+        # two usual answers, "not yet" and "now, exactly on a boundary", are found without a further call.
         index = getattr(trainer.updater.state, self._counter)
-        if self._baseline <= index < self._due:
+        if index < self._due:
+            if self._baseline <= index:
+                self._baseline = index
+                return False
+        elif index == self._due and self._stride:
             self._baseline = index
-            return False
+            self._due = index + self._stride
+            return True
         return self._move_to(index)
 
     def _move_to(self, index: Index) -> bool:

@@ -41,6 +41,8 @@ class IntervalTrigger(BoundaryTrigger):
         self.after = exact_number(after, "after", owner, whole=whole, minimum=0)
         self.before = None if before is None else exact_number(before, "before", owner, whole=whole)
         super().__init__(counter_name(unit, fractional=isinstance(self.period, Fraction)))
+        if self.before is None:
+            self._stride = self.period
 
     def next_boundary(self, baseline: Index) -> Index:
         """The first multiple of the period after ``baseline`` that ``after`` and ``before`` admit."""
