@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import stat
 import struct
@@ -14,7 +15,7 @@ import pytest
 
 from ostinato.errors import ArgumentValueError, FaceFileError
 from ostinato.faces import face_files
-from ostinato.faces.face_files import read_face_header, update_face, write_face
+from ostinato.faces.face_files import read_face_header, read_whole, update_face, write_face
 from ostinato.faces.metadata import FaceMetadata, StoredMask, render_metadata
 from ostinato.faces.pictures import read_picture
 from ostinato.faces.png_chunks import insert_before_pixels, international_text, latin_text, make_chunk, walk_chunks
@@ -287,3 +288,18 @@ def test_an_update_goes_through_a_link_and_keeps_the_rights(
 def test_pictures_decoded_elsewhere_are_the_same(tmp_path: Path, write_sample: Write, picture: np.ndarray) -> None:
     path = write_sample(tmp_path / "face.png")
     assert np.array_equal(cv2.imread(str(path)), picture[..., ::-1])
+
+
+def test_reading_a_file_sets_aside_no_more_memory_than_it_has_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "face.png"
+    path.write_bytes(b"0123456789")
+    asked: list[int] = []
+
+    class Watched(io.BufferedReader):
+        def read(self, size: int | None = -1, /) -> bytes:
+            asked.append(-1 if size is None else size)
+            return super().read(size)
+
+    with Watched(io.FileIO(path)) as file:
+        assert read_whole(file) == b"0123456789"
+    assert asked == [10]

@@ -26,6 +26,7 @@ class Batches:
     """Random batches, each a function of its position."""
 
     epoch_length = 5
+    batch_size = COUNT
 
     def __init__(self, sides: int) -> None:
         self.sides = sides
@@ -289,5 +290,14 @@ def test_no_memory_becomes_advice(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr("ostinato.swap.updater.training_step", fail)
+    with pytest.raises(OutOfMemoryError, match="-b 1 instead of -b 2"):
+        run(updater_of(options_of()), 1)
+
+
+def test_no_memory_for_the_faces_becomes_advice_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> SwapBatch:
+        raise MemoryError
+
+    monkeypatch.setattr(Batches, "next_batch", fail)
     with pytest.raises(OutOfMemoryError, match="-b 1 instead of -b 2"):
         run(updater_of(options_of()), 1)

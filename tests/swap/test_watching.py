@@ -129,3 +129,15 @@ def test_the_time_lapse_ends_with_the_last_model(
     drawer.initialize(trainer_at(start))
     drawer.finalize(trainer_at(end, status))
     assert (tmp_path / "timelapse" / f"{end:08d}.png").exists() == expected
+
+
+def test_no_memory_for_a_sheet_is_said_in_words(
+    preview: Preview, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError  # which has no text of its own
+
+    monkeypatch.setattr("ostinato.swap.watching.write_picture", fail)
+    with caplog.at_level(logging.WARNING, "ostinato"):
+        assert preview.draw(5) is None
+    assert "No preview at iteration 5: there is not enough memory." in caplog.text

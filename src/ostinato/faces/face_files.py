@@ -107,7 +107,7 @@ def read_whole(file: BinaryIO) -> bytes:
     if size > MAX_FILE_BYTES:
         raise PngError(f"it has {size:,} bytes; at most {MAX_FILE_BYTES:,} are read")
     file.seek(0)
-    return file.read(MAX_FILE_BYTES)
+    return file.read(size)  # and not the largest size allowed: Python sets aside what is asked for
 
 
 def read_open_header(file: BinaryIO) -> tuple[PngHeader, FaceMetadata | None]:

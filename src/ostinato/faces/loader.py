@@ -123,7 +123,8 @@ class SwapLoader:
         self._crop = crop
         self._input_size = input_size
         self._output_sizes = tuple(output_sizes)
-        self._batch_size = batch_size
+        self.batch_size = batch_size
+        """Samples per side and batch."""
         self._seed = seed
         self._augmentation = augmentation if augmentation is not None else AugmentationOptions()
         self._options = loader if loader is not None else LoaderOptions()
@@ -261,7 +262,7 @@ class SwapLoader:
         else:
             in_flight = worker_count(self._options.num_processes) * self._options.pre_fetch
             while len(self._ahead) < in_flight:
-                start = self._position + len(self._ahead) * self._batch_size
+                start = self._position + len(self._ahead) * self.batch_size
                 self._ahead.append(self._pool.submit(self._build, start, self._plan(start)))
             try:
                 batch = self._ahead[0].result()
@@ -275,11 +276,11 @@ class SwapLoader:
     def _plan(self, start: int) -> list[npt.NDArray[np.int64]]:
         """Per side, the numbers of the faces of the batch at ``start``. On the calling thread: orders are not
         shared."""
-        return [self._orders.indices(side, start, self._batch_size) for side in range(len(self._faces))]
+        return [self._orders.indices(side, start, self.batch_size) for side in range(len(self._faces))]
 
     def _build(self, start: int, plan: list[npt.NDArray[np.int64]] | None = None) -> SwapBatch:
         chosen = self._plan(start) if plan is None else plan
-        count, sides = self._batch_size, len(self._faces)
+        count, sides = self.batch_size, len(self._faces)
         changes = self._changes(start, chosen)
         inputs = np.empty((sides, count, self._input_size, self._input_size, 3), dtype=np.uint8)
         targets = [np.empty((sides, count, size, size, 3), dtype=np.uint8) for size in self._output_sizes]
@@ -312,7 +313,7 @@ class SwapLoader:
         )
 
     def _changes(self, start: int, chosen: list[npt.NDArray[np.int64]]) -> BatchChanges:
-        count, sides = self._batch_size, len(self._faces)
+        count, sides = self.batch_size, len(self._faces)
         side_of_row = np.repeat(np.arange(sides), count)
         draws = draw_augmentation(
             self._random,

@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 class BatchSource(Protocol):
     """Where batches come from; :class:`ostinato.faces.loader.SwapLoader` is one."""
 
+    batch_size: int
+    """Faces of each side in a batch."""
+
     @property
     def epoch_length(self) -> int:
         """Faces of each side in one pass."""
@@ -121,7 +124,8 @@ class SwapUpdater:
         if not self.model.training:
             self.model.train()
         started = time.perf_counter()
-        batch = self.loader.next_batch()
+        with memory_advice(self.model.name, self.loader.batch_size, self._mixed):
+            batch = self.loader.next_batch()
         read = time.perf_counter()
         self.last_files = dict(zip(self.model.sides, batch.files, strict=True))
         sides, count = batch.inputs.shape[:2]

@@ -13,6 +13,7 @@ from ostinato.faces.sample import CropSettings
 from ostinato.faces.scan import FaceFile, FolderScan
 from ostinato.loop import PRIORITY_SNAPSHOT, Extension, TrainerView
 from ostinato.loop.triggers import Trigger, get_trigger
+from ostinato.swap.memory import is_out_of_memory
 from ostinato.swap.models import SwapModel
 from ostinato.swap.preview import (
     PreviewFaces,
@@ -127,7 +128,8 @@ class Preview(Extension):
             if self._keep:
                 write_picture(self.folder / f"{iteration:08d}.png", picture)
         except Exception as error:  # training must outlive anything that happens here
-            _log.warning("No preview at iteration %d: %s. It is tried again next time.", iteration, error)
+            why = "there is not enough memory" if is_out_of_memory(error) else str(error) or type(error).__name__
+            _log.warning("No preview at iteration %d: %s. It is tried again next time.", iteration, why)
             _log.debug("where it failed", exc_info=True)
             return None
         self._drawn_at = iteration
