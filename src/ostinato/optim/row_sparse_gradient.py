@@ -30,7 +30,7 @@ class RowSparse:
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
+        object.__setattr__(self, "shape", tuple(self.shape))
         if self.indices.dtype != torch.int64:
             raise ArgumentTypeError(
                 f"Row numbers are int64, and these are {str(self.indices.dtype).removeprefix('torch.')}.",

@@ -1,0 +1,102 @@
+"""Torch's fused optimizer kernels, where there are some: every value is read and written once per update.
+
+They are what ``torch.optim`` runs with ``fused=True``. Each function here tells whether it did the work; where it says
+False the caller uses torch's operations on lists, which exist everywhere.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_DEVICES = frozenset({"cpu", "cuda"})
+_DTYPES = frozenset({torch.float32, torch.float64})
+
+
+def _fits(*lists: list[Tensor]) -> bool:
+    # The kernels walk over all tensors side by side in memory, and take one dtype.
+    first = lists[0][0]
+    return (
+        first.device.type in _DEVICES
+        and first.dtype in _DTYPES
+        and all(tensor.is_contiguous() and tensor.dtype == first.dtype for tensors in lists for tensor in tensors)
+    )
+
+
+def sgd(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    momenta: list[Tensor],
+    *,
+    rate: float,
+    scale: float,
+    decay: float,
+    momentum: float,
+    nesterov: bool = False,
+) -> bool:
+    """``m = momentum*m + scale*(g + decay*w)``, then ``w = w - rate*m``; without ``momenta``, m is the new part alone.
+
+    With ``nesterov``: ``w = w - rate*(scale*(g + decay*w) + momentum*m)``, for which ``scale`` has to be 1.
+
+    :returns: False where there is no such kernel; nothing has changed then.
+    """
+    kernel = getattr(torch, "_fused_sgd_", None)
+    # 1 - (1 - scale) keeps too few digits of a tiny scale.
+    if kernel is None or not _fits(weights, gradients, momenta) or (momenta and abs(scale) < 1e-6):
+        return False
+    kernel(
+        weights,
+        gradients,
+        momenta,
+        weight_decay=decay,
+        momentum=momentum,
+        lr=rate if momenta else rate * scale,
+        dampening=1.0 - scale if momenta else 0.0,
+        nesterov=nesterov,
+        maximize=False,
+        is_first_step=False,
+    )
+    return True
+
+
+def adam(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    means: list[Tensor],
+    variances: list[Tensor],
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    count: float,
+    decay: float,
+    decoupled: bool,
+) -> bool:
+    """Adam as torch writes it: ``w = w - rate/(1-b1^t) * m/(sqrt(v/(1-b2^t)) + epsilon)``.
+
+    ``decay`` is added to the gradient as ``decay*w``; ``decoupled``, w is multiplied by ``1 - rate*decay`` first.
+
+    :param count: t, possibly infinite, which stands for no bias correction.
+    :returns: False where there is no such kernel; nothing has changed then.
+    """
+    kernel = getattr(torch, "_fused_adamw_" if decoupled else "_fused_adam_", None)
+    if kernel is None or not _fits(weights, gradients, means, variances):
+        return False
+    step = torch.tensor(float(count), dtype=torch.float32, device=weights[0].device)
+    kernel(
+        weights,
+        gradients,
+        means,
+        variances,
+        [],
+        [step] * len(weights),
+        lr=rate,
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=decay,
+        eps=epsilon,
+        amsgrad=False,
+        maximize=False,
+    )
+    return True
