@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,6 +150,105 @@ def test_a_loader_that_keeps_its_own_place_is_asked_to_find_it() -> None:
     assert second.seen == [4]
 
 
+@settings(max_examples=30)
+@given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=5), cut=st.integers(1, 11))
+def test_a_loader_without_length_that_keeps_its_own_place_gives_every_batch_once(lengths, cut) -> None:
+    """It is read one batch ahead of what was consumed, and so is its own idea of its place."""
+
+    class Placed:
+        def __init__(self) -> None:
+            self.number, self.place = 0, 0
+
+        def __iter__(self) -> Any:
+            while self.place < lengths[self.number % len(lengths)]:
+                self.place += 1
+                yield self.number, self.place
+            self.number, self.place = self.number + 1, 0
+
+        def state_dict(self) -> dict[str, int]:
+            return {"number": self.number, "place": self.place}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.number, self.place = state["number"], state["place"]
+
+    straight, first, second = Recorder(Placed()), Recorder(Placed()), Recorder(Placed())
+    for _ in range(12):
+        straight.update()
+    for _ in range(cut):
+        first.update()
+    second.load_state_dict(first.state_dict())
+    for _ in range(12 - cut):
+        second.update()
+    assert first.seen + second.seen == straight.seen
+    assert second.state == straight.state
+
+
+@pytest.mark.parametrize("owner", ["loader", "sampler"])
+@pytest.mark.parametrize("cut", [1, 4, 5, 7, 12])
+def test_an_order_drawn_from_a_generator_of_the_loader_continues(owner: str, cut: int) -> None:
+    data = TensorDataset(torch.arange(10))
+
+    def make() -> Recorder:
+        generator = torch.Generator().manual_seed(4)
+        if owner == "loader":
+            return Recorder(DataLoader(data, batch_size=2, shuffle=True, generator=generator))
+        sampler = torch.utils.data.RandomSampler(data, replacement=True, num_samples=10, generator=generator)
+        return Recorder(DataLoader(data, batch_size=2, sampler=sampler))
+
+    straight, first, second = make(), make(), make()
+    for _ in range(15):
+        straight.update()
+    for _ in range(cut):
+        first.update()
+    second.load_state_dict(first.state_dict())
+    for _ in range(15 - cut):
+        second.update()
+    seen = [batch[0].tolist() for batch in first.seen + second.seen]
+    assert seen == [batch[0].tolist() for batch in straight.seen]
+
+
+def test_a_loader_over_a_stream_reads_and_drops_to_find_its_place(caplog) -> None:
+    class Numbers(torch.utils.data.IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return iter(range(10))
+
+    first, second = (Recorder(DataLoader(Numbers(), batch_size=2)) for _ in range(2))
+    for _ in range(3):
+        first.update()
+    second.load_state_dict(first.state_dict())
+    second.update()
+    assert second.seen[0].tolist() == [6, 7]
+    assert "reading and dropping 3 batches" in caplog.text
+
+
+def test_samples_are_counted_over_all_ranks_and_so_is_the_size_of_a_batch(caplog) -> None:
+    data = TensorDataset(torch.zeros(24, 1))
+
+    def ranks(number: int) -> Any:
+        return SimpleNamespace(group=SimpleNamespace(size=number))
+
+    two = Recorder(DataLoader(data, batch_size=3))
+    two.initialize(ranks(2))
+    for _ in range(3):
+        two.update()
+    assert (two.state.samples, two.state.samples_in_epoch) == (18, 18)
+    saved = two.state_dict()
+    again = Recorder(DataLoader(data, batch_size=3))
+    again.load_state_dict(saved)
+    again.initialize(ranks(2))
+    again.update()
+    assert again.state.iteration_in_epoch == 4
+    assert not caplog.records
+    four = Recorder(DataLoader(data, batch_size=3))
+    four.load_state_dict(saved)
+    four.initialize(ranks(4))
+    assert (four.state.iteration_in_epoch, four.state.samples_in_epoch) == (1, 12)
+    four.update()
+    assert (four.state.iteration_in_epoch, four.state.samples_in_epoch) == (2, 24)
+    assert "from 6 to 12; going on after 1 batches of this pass, 6 samples are seen again" in caplog.text
+    assert len(caplog.records) == 1
+
+
 @pytest.mark.parametrize("kind", [Stream, Overrated])
 @settings(max_examples=40)
 @given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=5), cut=st.integers(1, 11))
@@ -294,6 +394,23 @@ def test_a_model_that_returns_no_loss_is_told_what_to_do() -> None:
         model, torch.optim.SGD(model.parameters(), lr=0.1), [0], loss_function=lambda result, batch: result[0] + batch
     )
     updater.update()
+
+
+def test_loss_functions_may_have_names_and_a_schedule_may_stand_alone() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    updater = StandardUpdater(
+        model,
+        optimizer,
+        [torch.ones(3, 2)],
+        loss_function={"size": lambda out, batch: out.square().mean(), "sum": lambda out, batch: out.sum()},
+        schedulers=(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5), "iteration"),
+    )
+    seen: list[Any] = []
+    Trainer(updater, (1, "iteration"), extensions=[lambda t: seen.append(dict(t.observation))]).run()
+    assert set(seen[0]) == {"size", "sum", "main"}
+    assert float(seen[0]["main"]) == pytest.approx(float(seen[0]["size"] + seen[0]["sum"]))
+    assert optimizer.param_groups[0]["lr"] == 0.05
 
 
 def test_a_state_of_another_set_of_models_is_refused_whole() -> None:

@@ -12,7 +12,7 @@ from ostinato.loop.extension import (
 from ostinato.loop.part import Part
 from ostinato.loop.parts_updater import PartsUpdater
 from ostinato.loop.protocols import TrainerView, Updater
-from ostinato.loop.random_state import capture_random_state, restore_random_state
+from ostinato.loop.random_state import capture_random_state, restore_random_state, seed_random_state
 from ostinato.loop.reporter import is_scalar, read_scalars, report, scope
 from ostinato.loop.standard_updater import StandardUpdater
 from ostinato.loop.summary import DictSummary, Summary
@@ -80,4 +80,5 @@ __all__ = [
     "report",
     "restore_random_state",
     "scope",
+    "seed_random_state",
 ]

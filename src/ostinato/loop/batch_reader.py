@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ostinato.errors import StateError
+from ostinato.loop.loaders import (
+    can_choose_batches,
+    loader_batch_size,
+    loader_generators,
+    loader_parts,
+    no_batch_error,
+    with_batch_sampler,
+)
 from ostinato.loop.random_state import capture_random_state, restore_random_state
 
 _log = logging.getLogger(__name__)
@@ -33,6 +40,7 @@ class BatchReader:
         self.loader = loader
         self._iterator: Iterator[Any] | None = None
         self._ahead: Any = _END  # the batch read ahead, of a loader without length
+        self._loader_before_ahead: Any = None  # the loader's own state before that was read
         self._unsized = False  # found out: the loader says a length and ends before it
         self._random_at_pass_start: dict[str, Any] | None = None
         self._resume: Mapping[str, Any] | None = None
@@ -50,11 +58,7 @@ class BatchReader:
     @property
     def batch_size(self) -> int | None:
         """What the loader says about the size of a batch; ``None`` when it says nothing."""
-        for owner in (self.loader, getattr(self.loader, "batch_sampler", None)):
-            size = getattr(owner, "batch_size", None)
-            if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-                return size
-        return None
+        return loader_batch_size(self.loader)
 
     def read(self, epoch: int, position: int, end_early: Callable[[], None]) -> Any:
         """The next batch.
@@ -81,7 +85,7 @@ class BatchReader:
             self._start_pass(epoch, 0)
             batch = self._next()
             if batch is _END:
-                raise self._empty()
+                raise no_batch_error(self.loader)
         return batch
 
     def pass_is_complete(self, position: int) -> bool:
@@ -97,11 +101,10 @@ class BatchReader:
         loader's own state if it has one, and whether its length was found to be wrong."""
         if self._resume is not None:  # nothing was read since this state was loaded
             return {name: self._resume[name] for name in ("loader", "random", "unsized")}
-        save = getattr(self.loader, "state_dict", None)
         return {
             "unsized": self._unsized,
-            "loader": save() if callable(save) else None,
-            "random": {"now": capture_random_state(), "pass_start": self._random_at_pass_start},
+            "loader": self._loader_state() if self._ahead is _END else self._loader_before_ahead,
+            "random": {"now": self._random_state(), "pass_start": self._random_at_pass_start},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -116,14 +119,14 @@ class BatchReader:
         if random is not None:
             # An order drawn from the global generator comes out the same only from the state it was drawn from (UP-5).
             within_pass = position > 0 and random["pass_start"] is not None
-            restore_random_state(random["pass_start"] if within_pass else random["now"])
+            self._set_random_state(random["pass_start"] if within_pass else random["now"])
         self._set_epoch(epoch)
-        self._random_at_pass_start = capture_random_state()
+        self._random_at_pass_start = self._random_state()
         self._iterator = self._iterator_at(position, None if saved is None else saved["loader"])
         if self.length is None:
-            self._ahead = next(self._iterator, _END)
+            self._read_ahead()
         if random is not None and position > 0:
-            restore_random_state(random["now"])
+            self._set_random_state(random["now"])
 
     def _iterator_at(self, position: int, loader_state: Any) -> Iterator[Any]:
         """An iterator of the loader that has passed the first ``position`` batches."""
@@ -133,7 +136,7 @@ class BatchReader:
             return iter(self.loader)
         if position == 0:
             return iter(self.loader)
-        if type(self.loader) is DataLoader and self.loader.batch_sampler is not None:
+        if can_choose_batches(self.loader):
             return _iterator_without_first_batches(self.loader, position)
         _log.warning("reading and dropping %d batches to find the place in the data again", position)
         iterator = iter(self.loader)
@@ -148,36 +151,32 @@ class BatchReader:
             return next(self._iterator, _END)
         batch = self._ahead
         if batch is not _END:
-            self._ahead = next(self._iterator, _END)
+            self._read_ahead()
         return batch
 
+    def _read_ahead(self) -> None:
+        assert self._iterator is not None
+        self._loader_before_ahead = self._loader_state()
+        self._ahead = next(self._iterator, _END)
+
+    def _loader_state(self) -> Any:
+        save = getattr(self.loader, "state_dict", None)
+        return save() if callable(save) else None
+
+    def _random_state(self) -> dict[str, Any]:
+        """The states of the generators of this process, and of those that the loader owns."""
+        return {**capture_random_state(), "loader": [own.get_state() for own in loader_generators(self.loader)]}
+
+    def _set_random_state(self, state: Mapping[str, Any]) -> None:
+        restore_random_state(state)
+        for own, saved in zip(loader_generators(self.loader), state.get("loader", ()), strict=False):
+            own.set_state(saved.clone())  # torch wants it in memory of its own
+
     def _set_epoch(self, epoch: int) -> None:
-        batch_sampler = getattr(self.loader, "batch_sampler", None)
-        owners = (
-            self.loader,
-            batch_sampler,
-            getattr(self.loader, "sampler", None),
-            getattr(batch_sampler, "sampler", None),
-        )
-        for owner in {id(owner): owner for owner in owners}.values():  # each object once
-            set_epoch = getattr(owner, "set_epoch", None)
+        for part in loader_parts(self.loader):
+            set_epoch = getattr(part, "set_epoch", None)
             if callable(set_epoch):
                 set_epoch(epoch)
-
-    def _empty(self) -> StateError:
-        facts = f"{type(self.loader).__name__} yields no batch"
-        dataset = getattr(self.loader, "dataset", None)
-        samples = len(dataset) if isinstance(dataset, Sized) else None
-        if samples is not None and self.batch_size is not None:
-            facts += f": {samples} samples, {self.batch_size} in a batch"
-            if getattr(self.loader, "drop_last", False):
-                facts += ", incomplete batches dropped"
-        return StateError(
-            f"{facts}.",
-            advice="Add data, make the batch smaller, or give a loader that can be walked more than once.",
-            samples=samples,
-            batch_size=self.batch_size,
-        )
 
 
 class _WithoutFirst:
@@ -219,19 +218,7 @@ class _Skipping:
 
 def _iterator_without_first_batches(loader: DataLoader[Any], number: int) -> Iterator[Any]:
     batch_sampler = _WithoutFirst(loader.batch_sampler, number)
-    shorter = DataLoader(
-        loader.dataset,
-        batch_sampler=batch_sampler,  # type: ignore[arg-type]
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator,
-        prefetch_factor=loader.prefetch_factor,
-    )
-    iterator = iter(shorter)
+    iterator = iter(with_batch_sampler(loader, batch_sampler))
     # A sampler draws its seed when it is first asked, which has to happen before the random states are set to the
     # present; and the loader draws one of its own before that, so the sampler cannot be asked earlier than here.
     if batch_sampler.iterator is not None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ostinato.errors import ArgumentValueError
+
 
 def capture_random_state() -> dict[str, Any]:
     """The states of Python's, NumPy's and torch's generators, those of the accelerators included.
@@ -29,6 +31,7 @@ def capture_random_state() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         # Asking an accelerator that nobody has used would start it.
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "mps": [torch.mps.get_rng_state()] if torch.backends.mps.is_available() else [],
     }
 
 
@@ -47,6 +50,21 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
     if state["cuda"] and torch.cuda.is_available():
         for device, generator in enumerate(state["cuda"][: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(_as_bytes(generator), device)
+    if state.get("mps") and torch.backends.mps.is_available():  # states of earlier versions do not know it
+        torch.mps.set_rng_state(_as_bytes(state["mps"][0]))
+
+
+def seed_random_state(seed: int) -> None:
+    """Seed Python's, NumPy's and torch's generators, those of the accelerators included.
+
+    :param seed: a whole number from 0 to 2**32 - 1.
+    :raises ArgumentValueError: for another number.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise ArgumentValueError(f"A seed must be a whole number from 0 to 2**32 - 1, not {seed!r}.", value=seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 def _as_bytes(state: torch.Tensor) -> torch.Tensor:
