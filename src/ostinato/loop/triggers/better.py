@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError
+from ostinato.errors import ArgumentValueError
 
 Mode = Literal["auto", "min", "max"]
 
@@ -22,16 +21,3 @@ def check_mode(mode: Any, key: Any, owner: str) -> Literal["min", "max"]:
     if mode == "auto":
         return "max" if "accuracy" in str(key) else "min"
     return mode
-
-
-def check_real(value: Any, name: str, owner: str) -> float:
-    """A finite number.
-
-    :raises ArgumentTypeError: for booleans and whatever is not a real number.
-    :raises ArgumentValueError: for NaN and infinities.
-    """
-    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
-        raise ArgumentTypeError(f"{owner}: {name} must be a number, not {value!r}.", name=name, value=value)
-    if not math.isfinite(value):
-        raise ArgumentValueError(f"{owner}: {name} must be finite, not {value!r}.", name=name, value=value)
-    return float(value)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ostinato.loop.triggers.better import Mode, check_mode, check_real
+from ostinato.loop.triggers.better import Mode, check_mode
 from ostinato.loop.triggers.get_trigger import get_trigger
 from ostinato.loop.triggers.observed_mean import ObservedMean
 from ostinato.loop.triggers.parts import ask_together, group_of, initialize_part, load_part, part_state, shown
 from ostinato.loop.triggers.saved_memory import fits
 from ostinato.loop.triggers.trigger import Trigger
+from ostinato.loop.triggers.units import check_real
 
 if TYPE_CHECKING:
     from ostinato.loop.protocols import TrainerView

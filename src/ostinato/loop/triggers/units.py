@@ -61,6 +61,19 @@ def exact_number(
     return number
 
 
+def check_real(value: Any, name: str, owner: str) -> float:
+    """A finite number.
+
+    :raises ArgumentTypeError: for booleans and whatever is not a real number.
+    :raises ArgumentValueError: for NaN and infinities.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ArgumentTypeError(f"{owner}: {name} must be a number, not {value!r}.", name=name, value=value)
+    if not math.isfinite(value):
+        raise ArgumentValueError(f"{owner}: {name} must be finite, not {value!r}.", name=name, value=value)
+    return float(value)
+
+
 def counter_name(unit: str, fractional: bool) -> str:
     """The attribute of :class:`~ostinato.loop.updater_state.UpdaterState` that counts in a unit.
 
