@@ -225,6 +225,13 @@ class Trainer:
                 return known.name
         raise ArgumentValueError(f"{extension!r} is not registered here.", value=extension)
 
+    def ranks_of(self, extension: ExtensionFunction) -> Ranks:
+        """On which ranks an extension runs: ``"all"`` or 0. One that uses collectives where it can has to know.
+
+        :raises ArgumentValueError: when it is not registered.
+        """
+        return self._registrations[self.name_of(extension)].ranks
+
     # --- state -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
