@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ostinato.loop import Trigger, TrainerView, get_trigger
+from ostinato.loop import TrainerView, Trigger, get_trigger
 
 # What a trigger that two extensions share has answered in this iteration; the observation tells iterations apart.
 _answers: WeakKeyDictionary[Trigger, tuple[Any, bool]] = WeakKeyDictionary()
@@ -28,7 +28,7 @@ class InnerTrigger:
     def __call__(self, trainer: TrainerView) -> bool:
         trigger = self._trigger
         if not isinstance(trigger, Trigger):
-            return bool(trigger(trainer))
+            return trigger(trainer)
         observation, answer = _answers.get(trigger, (None, False))
         if observation is not trainer.observation:
             answer = trigger(trainer)

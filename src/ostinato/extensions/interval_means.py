@@ -13,7 +13,6 @@ from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.extensions.observed_values import ScalarFilter, stacked
 from ostinato.loop import DictSummary, Summary, is_scalar
 
-STATE_FORMAT = 1
 _ROWS_IN_A_BLOCK = 256  # iterations after which their vectors become one matrix: fewer, larger tensors
 _MOST_VALUES = 1 << 22  # 16 MiB of float32 on the device; more are fetched even though nobody asked
 
@@ -34,6 +33,7 @@ class IntervalMeans:
         self._summary = DictSummary()
         self._columns: dict[Any, _Columns] = {}
         self._held = 0
+        self._order: dict[str, None] = {}  # names as they came; tensors and other numbers take different ways
 
     def add(self, observation: Mapping[str, Any]) -> None:
         """Take in the numbers of one iteration; a pair is (value, weight).
@@ -53,6 +53,7 @@ class IntervalMeans:
                     raise ArgumentTypeError(f"The weight of {name!r} must be a number, not {weight!r}.", name=name)
             if not self._filter.accepts(name, value):
                 continue
+            self._order.setdefault(name)
             if isinstance(weight, torch.Tensor):
                 self._hold_pair(name, value, weight)
             elif isinstance(value, torch.Tensor):
@@ -86,32 +87,37 @@ class IntervalMeans:
     def _fold(self) -> None:
         for columns in self._columns.values():
             for name, summary in columns.take():
-                part = DictSummary()
+                part = DictSummary()  # merges by name
                 part.load_state_dict({name: summary.state_dict()})
                 self._summary.merge(part)
         self._columns.clear()
         self._held = 0
 
     def compute(self) -> dict[str, float]:
-        """The means by name; waits for the device. NaN where the weights sum to 0 or a value was NaN."""
+        """The means by name, in the order in which the names were first reported; waits for the device. NaN where the
+        weights sum to 0 or a value was NaN."""
         self._fold()
-        return self._summary.compute_mean()
+        means = self._summary.compute_mean()
+        return {name: means[name] for name in self._order}
 
     def clear(self) -> None:
         """Forget everything."""
         self._summary = DictSummary()
         self._columns.clear()
         self._held = 0
+        self._order.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """The sums; waits for the device."""
         self._fold()
-        return self._summary.state_dict()
+        sums = self._summary.state_dict()
+        return {name: sums[name] for name in self._order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from saved sums."""
         self.clear()
         self._summary.load_state_dict(state)
+        self._order = dict.fromkeys(state)
 
 
 class _Columns:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.extensions.optional_package import import_optional
+from ostinato.extensions.saved_format import check_format
 from ostinato.extensions.tracker import Point, RunInfo
 from ostinato.loop.protocols import Status
 
@@ -104,5 +105,9 @@ class MlflowTracker:
         return {"format": STATE_FORMAT, "id": self._id}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with a saved run."""
-        self._id = state.get("id")
+        """Go on with a saved run.
+
+        :raises ArgumentValueError: for a state of another format.
+        """
+        check_format(state, STATE_FORMAT, "MlflowTracker")
+        self._id = state["id"]

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ostinato.extensions.first_rank import is_first_rank
 from ostinato.loop import PRIORITY_READER, Extension, TimeTrigger, TrainerView, is_scalar, read_scalars
 
 if TYPE_CHECKING:
@@ -15,49 +16,36 @@ if TYPE_CHECKING:
 _WINDOW = 20  # marks over which the speed is averaged: short enough to follow a change, long enough to be calm
 
 
-class Progress(Extension):
-    """One line such as ::
+class ProgressDisplay(Extension):
+    """What the displays of progress share: the speed, the place on the screen, and the last words.
 
-        iteration 1,250 of 100,000 · 2.31 it/s · 74 faces/s · 11:52:07 left · loss a 0.01234, b 0.01420
-
-    On a terminal the line is rewritten in place twice a second, through the given console; otherwise a new line is
-    written every ``every`` seconds. Losses are read from the device only for a line that is shown.
-
-    Nothing is written but through ``console`` or ``write``; one of them is needed.
+    A subclass overrides :meth:`line`. On a terminal the display is rewritten in place; elsewhere every line stays. Only
+    rank 0 shows anything. Nothing is written but through ``console`` or ``write``.
 
     :param write: called with each line, without a line break.
     :param console: a rich console; used if it is a terminal, otherwise ``write`` is, or the console's plain printing.
-    :param every: seconds between lines where they are not rewritten.
-    :param faces_per_iteration: samples that one update sees; by default what the updater counts.
-    :param prefix: observed losses ``<prefix><side>`` are shown.
     """
 
     priority = PRIORITY_READER - 50  # after the logs: a line on the screen is in the log as well
-    name = "progress"
 
-    def __init__(
-        self,
-        write: Callable[[str], Any] | None = None,
-        *,
-        console: Console | None = None,
-        every: float = 10.0,
-        faces_per_iteration: int | None = None,
-        prefix: str = "loss/",
-    ) -> None:
-        self._console = console if console is not None and (console.is_terminal or write is None) else None
-        self._rewrites = self._console is not None and self._console.is_terminal
+    def __init__(self, write: Callable[[str], Any] | None = None, *, console: Console | None = None) -> None:
         self._write = write
-        self.trigger = TimeTrigger(0.5 if self._rewrites else every)
-        self.faces_per_iteration = faces_per_iteration
-        self.prefix = prefix
+        self._console: Console | None = None
+        self._use(console)
         self._live: Live | None = None
+        self._is_active = False
         self._shown_at = -1  # the iteration of the last line that stays
         self._marks: deque[tuple[int, int, float]] = deque(maxlen=_WINDOW)  # iteration, samples, elapsed seconds
+
+    def _use(self, console: Console | None) -> None:
+        self._console = console if console is not None and (console.is_terminal or self._write is None) else None
+        self._rewrites = self._console is not None and self._console.is_terminal
 
     def initialize(self, trainer: TrainerView) -> None:
         """Take the place on the terminal."""
         self._mark(trainer)
-        if self._rewrites:
+        self._is_active = is_first_rank(trainer)
+        if self._is_active and self._rewrites:
             from rich.live import Live
 
             # Without a refresh thread: the line changes when the trigger fires, and nothing runs beside the training.
@@ -66,6 +54,8 @@ class Progress(Extension):
 
     def __call__(self, trainer: TrainerView) -> None:
         """Show a line."""
+        if not self._is_active:
+            return
         self._mark(trainer)
         line = self.line(trainer)
         if self._live is not None:
@@ -82,22 +72,80 @@ class Progress(Extension):
         if live is not None:
             live.stop()
         iteration = trainer.updater.state.iteration
-        if iteration == self._shown_at or iteration == self._marks[0][0]:
-            return  # said already, or nothing was trained
+        if not self._is_active or iteration == self._shown_at or iteration == self._marks[0][0]:
+            return  # another rank's business, said already, or nothing was trained
         self._mark(trainer)
         self._show(self.line(trainer))
+
+    def line(self, trainer: TrainerView) -> str:
+        """What would be shown now; may span lines."""
+        raise NotImplementedError(f"{type(self).__name__} must say what it shows: override line.")
+
+    def _speed(self) -> tuple[float, float, int, int] | None:
+        """Iterations per second over the last marks, and the seconds, iterations and samples between them."""
+        first, last = self._marks[0], self._marks[-1]
+        seconds, iterations = last[2] - first[2], last[0] - first[0]
+        if seconds <= 0 or iterations <= 0:
+            return None
+        return iterations / seconds, seconds, iterations, last[1] - first[1]
+
+    def _mark(self, trainer: TrainerView) -> None:
+        state = trainer.updater.state
+        self._marks.append((state.iteration, state.samples, trainer.elapsed_time))
+
+    def _show(self, line: str) -> None:
+        if self._write is not None:
+            self._write(line)
+        elif self._console is not None:
+            # In a file a line stays one line, however long; a terminal folds it.
+            self._console.print(line, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
+
+
+class Progress(ProgressDisplay):
+    """One line such as ::
+
+        iteration 1,250 of 100,000 · 2.31 it/s · 74 faces/s · 11:52:07 left · loss a 0.01234, b 0.01420
+
+    for a recipe's command line: it tells speed, time left and losses, every so many seconds. The bars that users of
+    Chainer know, over iterations and epochs, are :class:`~ostinato.extensions.ProgressBar`.
+
+    On a terminal the line is rewritten in place twice a second, through the given console; otherwise a new line is
+    written every ``every`` seconds. Losses are read from the device only for a line that is shown.
+
+    Nothing is written but through ``console`` or ``write``; one of them is needed.
+
+    :param write: called with each line, without a line break.
+    :param console: a rich console; used if it is a terminal, otherwise ``write`` is, or the console's plain printing.
+    :param every: seconds between lines where they are not rewritten.
+    :param faces_per_iteration: samples that one update sees; by default what the updater counts.
+    :param prefix: observed losses ``<prefix><side>`` are shown.
+    """
+
+    name = "progress"
+
+    def __init__(
+        self,
+        write: Callable[[str], Any] | None = None,
+        *,
+        console: Console | None = None,
+        every: float = 10.0,
+        faces_per_iteration: int | None = None,
+        prefix: str = "loss/",
+    ) -> None:
+        super().__init__(write, console=console)
+        self.trigger = TimeTrigger(0.5 if self._rewrites else every)
+        self.faces_per_iteration = faces_per_iteration
+        self.prefix = prefix
 
     def line(self, trainer: TrainerView) -> str:
         """The line as it would be shown now. Reads losses from the device."""
         iteration = trainer.updater.state.iteration
         total = trainer.max_iteration
         parts = [f"iteration {iteration:,}" + (f" of {total:,}" if total is not None else "")]
-        first, last = self._marks[0], self._marks[-1]
-        seconds, iterations = last[2] - first[2], last[0] - first[0]
-        if seconds > 0 and iterations > 0:
-            rate = iterations / seconds
+        speed = self._speed()
+        if speed is not None:
+            rate, seconds, iterations, faces = speed
             parts.append(f"{rate:.2f} it/s" if rate >= 0.1 else f"{1 / rate:.1f} s/it")
-            faces = last[1] - first[1]
             if self.faces_per_iteration is not None:
                 faces = self.faces_per_iteration * iterations
             if faces > 0:
@@ -120,16 +168,6 @@ class Progress(Extension):
         if len(values) > 1:
             values.pop("total", None)  # the sides say it already
         return dict(zip(values, read_scalars(list(values.values())), strict=True))
-
-    def _mark(self, trainer: TrainerView) -> None:
-        state = trainer.updater.state
-        self._marks.append((state.iteration, state.samples, trainer.elapsed_time))
-
-    def _show(self, line: str) -> None:
-        if self._write is not None:
-            self._write(line)
-        elif self._console is not None:
-            self._console.print(line, markup=False, highlight=False)
 
 
 def clock_time(seconds: float) -> str:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from ostinato.loop import PRIORITY_WRITER, Extension, TrainerView, get_trigger, report
-from ostinato.loop.triggers import Trigger
+from collections.abc import Mapping
+from typing import Any
+
+from ostinato.extensions.inner_trigger import InnerTrigger
+from ostinato.extensions.saved_format import check_format
+from ostinato.loop import PRIORITY_WRITER, Extension, TrainerView, report
+
+STATE_FORMAT = 1
 
 
 class Throughput(Extension):
     """Reports true averages since its last report: ``speed/iterations`` and ``speed/samples`` (per second), and the
     seconds of one iteration as ``time/reading``, ``time/computing`` and ``time/elsewhere`` (extensions and the loop).
 
+    ``time/waiting`` is the part of all that time, from 0 to 1, in which training waited for its data: what faster
+    loading could save at most.
+
     Samples and the split are reported where the updater counts samples and offers ``batch_read_time`` and
     ``batch_time``. The first iteration of a process, which warms everything up, is left out.
 
     :param report_trigger: when the averages are reported.
+    :raises ArgumentTypeError: when that is no trigger.
+    :raises ArgumentValueError: when it has a bad text, unit or number.
     """
 
     trigger = (1, "iteration")
@@ -21,15 +32,14 @@ class Throughput(Extension):
     name = "throughput"
 
     def __init__(self, report_trigger: object = (100, "iteration")) -> None:
-        self._report_trigger = get_trigger(report_trigger)
+        self._report_trigger = InnerTrigger(report_trigger)
         self._since: tuple[int, int, float] | None = None  # iteration, samples, elapsed seconds
         self._reading = 0.0
         self._computing = 0.0
 
     def initialize(self, trainer: TrainerView) -> None:
         """Take the base line of the report trigger."""
-        if isinstance(self._report_trigger, Trigger):
-            self._report_trigger.initialize(trainer)
+        self._report_trigger.initialize(trainer)
 
     def __call__(self, trainer: TrainerView) -> None:
         """Add up this iteration; report when it is time."""
@@ -56,5 +66,22 @@ class Throughput(Extension):
                 report("time/reading", self._reading / iterations)
                 report("time/computing", self._computing / iterations)
                 report("time/elsewhere", max(0.0, seconds - self._reading - self._computing) / iterations)
+                report("time/waiting", min(1.0, self._reading / seconds))
         self._since = (state.iteration, state.samples, trainer.elapsed_time)
         self._reading = self._computing = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory of the trigger; what was timed belongs to this process."""
+        return {"format": STATE_FORMAT, "trigger": self._report_trigger.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the memory of the trigger.
+
+        :raises ArgumentValueError: for a state of another format.
+        """
+        check_format(state, STATE_FORMAT, "Throughput")
+        self._report_trigger.load_state_dict(state["trigger"])
+
+
+SpeedMonitor = Throughput
+"""The name that Composer's users know it by."""

@@ -45,9 +45,7 @@ class TrackerWriter(Extension):
         self._scalars = ScalarFilter(tracker.label)
         self._is_open = False
         self._warned = False
-        self._heads: list[
-            tuple[int, int, float, float]
-        ] = []  # per buffered point: iteration, epoch, elapsed, wall time
+        self._heads: list[tuple[int, int, float, float]] = []  # iteration, epoch, elapsed and wall time
         self._names: list[list[str]] = []
         self._held: list[HeldNumbers] = []
         self._count = 0  # buffered numbers
@@ -107,7 +105,7 @@ class TrackerWriter(Extension):
         return self.tracker.label
 
     def state_dict(self) -> dict[str, Any]:
-        """What the tracker remembers. Who asks is about to save, and the points have to be there before the state is."""
+        """What the tracker remembers. Who asks is about to save, and the points have to be there before."""
         self.flush()
         save = getattr(self.tracker, "state_dict", None)
         return save() if callable(save) else {}

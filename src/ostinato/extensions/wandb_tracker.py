@@ -7,6 +7,7 @@ from typing import Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.extensions.optional_package import import_optional
+from ostinato.extensions.saved_format import check_format
 from ostinato.extensions.tracker import Point, RunInfo
 from ostinato.loop.protocols import Status
 
@@ -81,6 +82,10 @@ class WandbTracker:
         return {"format": STATE_FORMAT, "id": self._id}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with a saved run, unless the constructor was given another ``id``."""
+        """Go on with a saved run, unless the constructor was given another ``id``.
+
+        :raises ArgumentValueError: for a state of another format.
+        """
+        check_format(state, STATE_FORMAT, "WandbTracker")
         if self._arguments.get("id") is None:
-            self._id = state.get("id")
+            self._id = state["id"]
