@@ -1,6 +1,29 @@
 """Key-value stores, and the trainer that updates parameters through them."""
 
+from ostinato.kvstore.local import LocalStore
+from ostinato.kvstore.loss_scaler import LossScaler
+from ostinato.kvstore.parameter_trainer import ParameterTrainer
+from ostinato.kvstore.parameters import ParameterHandle
 from ostinato.kvstore.registry import create, register
+from ostinato.kvstore.replicas import replica_parameters, replicate, split_and_load, split_data
 from ostinato.kvstore.store import Key, Store, StoreCallError, Value
+from ostinato.kvstore.tables import PulledRows, TableParameter
 
-__all__ = ["Key", "Store", "StoreCallError", "Value", "create", "register"]
+__all__ = [
+    "Key",
+    "LocalStore",
+    "LossScaler",
+    "ParameterHandle",
+    "ParameterTrainer",
+    "PulledRows",
+    "Store",
+    "StoreCallError",
+    "TableParameter",
+    "Value",
+    "create",
+    "register",
+    "replica_parameters",
+    "replicate",
+    "split_and_load",
+    "split_data",
+]

@@ -182,9 +182,9 @@ class Store(ABC):
     def save_optimizer_states(self) -> dict[str, Any]:
         """Give the state of the optimizer on the store as a plain tree. All workers have to call this.
 
-        ``{"format": 1, "states": {key: tree or None}, "counts": {key: updates so far}, "num_update": int}``, with
-        whole tensors whatever way the store has cut them: another number of workers can load it. Only rank 0 needs the
-        tensors; what the other ranks receive is complete too, unless the store documents otherwise.
+        It has the form of :meth:`ostinato.optim.rules.Updater.state_dict`, by key, with whole tensors whatever way the
+        store has cut them: another number of workers can load it, and so can replicas. Only rank 0 needs the tensors;
+        what the other ranks receive is complete too, unless the store documents otherwise.
 
         :raises StateError: the store does not update.
         """
@@ -193,6 +193,9 @@ class Store(ABC):
     def load_optimizer_states(self, states: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save_optimizer_states` gave, also before keys are initialised.
 
+        All workers have to call this, each with the whole states. The settings of the optimizer are not part of them:
+        its object is shared with the caller.
+
         :raises StateError: the store does not update.
         :raises ArgumentValueError: the states do not fit. Nothing is changed then.
         """
@@ -200,6 +203,8 @@ class Store(ABC):
 
     def set_value(self, key: Key, value: Tensor) -> None:
         """Replace what is stored under a key and keep its optimizer state. Worker 0's value counts; all have to call.
+
+        A float32 master copy of the weight follows the new value.
 
         :raises ArgumentValueError: the key is unknown or the shape is another one.
         """
@@ -214,12 +219,19 @@ class Store(ABC):
         """
         self._refuse("set_gradient_compression")
 
-    def residuals(self) -> dict[str, Any]:
-        """What compression has held back so far, as a plain tree; empty where nothing is compressed."""
-        return {}
+    def residuals(self) -> list[dict[str, Any]]:
+        """What compression has held back so far: one state for each worker or replica that compresses, in their order.
 
-    def load_residuals(self, residuals: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`residuals` gave."""
+        Each has the form of :meth:`ostinato.kvstore.compression.Compressor.state_dict`, by key. Empty where nothing is
+        compressed. All workers have to call this, and each is given the states of all.
+        """
+        return []
+
+    def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
+        """Continue from what :meth:`residuals` gave, with any number of workers: what is owed in sum stays the same.
+
+        :raises StateError: they belong to another type of compression, or this store does not compress.
+        """
         if residuals:
             self._refuse("load_residuals")
 

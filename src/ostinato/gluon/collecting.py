@@ -1,0 +1,24 @@
+"""The parameters of a model, or of its copies on several devices, as a trainer takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from torch import nn
+from torch.nn import Parameter
+
+from ostinato.kvstore import replica_parameters
+
+
+def collect_params(net: nn.Module | Sequence[nn.Module], select: str | None = None) -> dict[str, list[Parameter]]:
+    """Give the parameters by name, one for each copy of the model.
+
+    :param net: a model, or what :func:`~ostinato.kvstore.replicate` made of it.
+    :param select: a regular expression; names that it does not match from their beginning are left out.
+    """
+    collected = replica_parameters([net] if isinstance(net, nn.Module) else net)
+    if select is None:
+        return collected
+    pattern = re.compile(select)
+    return {name: replicas for name, replicas in collected.items() if pattern.match(name)}

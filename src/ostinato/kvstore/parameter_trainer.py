@@ -1,0 +1,712 @@
+"""Gluon's trainer for PyTorch: parameters and an optimizer bound once, then ``step(batch_size)``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ostinato.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ContractError,
+    StateError,
+    UpdateRefusedError,
+)
+from ostinato.kvstore import registry
+from ostinato.kvstore.decision import Decision, Sparsity, StoreTraits, check_aggregation, decide
+from ostinato.kvstore.local import refuse_compression
+from ostinato.kvstore.loss_scaler import LossScaler, all_finite
+from ostinato.kvstore.optimizer_binding import bind_optimizer
+from ostinato.kvstore.parameters import ParameterHandle, Parameters, bind_parameters
+from ostinato.kvstore.replica_updaters import ReplicaUpdaters
+from ostinato.kvstore.store import Store, Value
+from ostinato.kvstore.summing import sum_values, write_value
+from ostinato.kvstore.tables import TableParameter
+from ostinato.kvstore.trainer_states import (
+    check_states,
+    load_settings,
+    named_states,
+    numbered_states,
+    read_states,
+    write_states,
+)
+from ostinato.optim.nearest_names import did_you_mean
+from ostinato.optim.row_sparse_gradient import RowSparse
+
+_log = logging.getLogger(__name__)
+
+ENVIRONMENT_VARIABLE = "MXNET_UPDATE_ON_KVSTORE"
+"""0: leave updates to the replicas where the user did not say; another number: let the store update."""
+
+_Losses = TypeVar("_Losses", Tensor, list[Tensor], tuple[Tensor, ...])
+
+
+class ParameterTrainer:
+    """Applies an optimizer to parameters, after adding up their gradients over replicas and ranks.
+
+    The usual loop::
+
+        trainer = ParameterTrainer(dict(model.named_parameters()), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+        for inputs, targets in loader:
+            trainer.zero_grad()
+            loss_function(model(inputs), targets).sum().backward()
+            trainer.step(len(inputs))
+
+    The gradient that is applied is the *sum* over replicas and ranks, divided by the batch size given to :meth:`step`:
+    for losses summed over samples give the number of samples of all ranks together, for losses that are means already
+    give the number of losses that were summed.
+
+    Nothing is opened here. The first call that needs it creates the store, decides where updates run (see
+    :mod:`ostinato.kvstore.decision`) and brings every replica on every rank to rank 0's values. Every public call that
+    says so is then a collective: all ranks make it, in the same order.
+
+    :param params: parameters by name, ordered by name, or a list of them in an order that all ranks share. An element
+        is an ``nn.Parameter``, a list of its replicas, a :class:`~ostinato.kvstore.ParameterHandle` or a
+        :class:`~ostinato.kvstore.TableParameter`. Lazy parameters may still be without a shape.
+    :param optimizer: the name of one of :mod:`ostinato.optim.rules`, such an optimizer, or one of ``torch.optim``
+        (class or object).
+    :param optimizer_params: keyword arguments of the optimizer; only with a name or a class.
+    :param kvstore: name of a store, a store, or None for none.
+    :param compression_params: such as ``{"type": "2bit", "threshold": 0.5}``.
+    :param update_on_kvstore: True: the store updates; False: the replicas do; None: whichever suits.
+    :raises ArgumentValueError: ``params`` is of a wrong kind or empty, the optimizer has an unknown name, or
+        ``update_on_kvstore=True`` meets an optimizer that takes several weights in one call.
+    :raises ArgumentTypeError: an unknown keyword of the optimizer.
+    :raises ContractError: the parameters are on different devices, or an optimizer object came with parameters.
+    :raises StateError: a parameter has no value yet, or a table belongs to another trainer.
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        optimizer: Any,
+        optimizer_params: Mapping[str, Any] | None = None,
+        kvstore: str | Store | None = "device",
+        compression_params: Mapping[str, Any] | None = None,
+        update_on_kvstore: bool | None = None,
+    ) -> None:
+        self._handles = bind_parameters(params)
+        self._optimizer = bind_optimizer(optimizer, optimizer_params, self._handles)
+        check_aggregation(update_on_kvstore, self._optimizer.aggregate_num > 1)
+        self._tables = [handle for handle in self._handles if isinstance(handle, TableParameter)]
+        for table in self._tables:
+            table.bind(self)
+        self._by_name = {handle.name: handle for handle in self._handles}
+        self._replicas = len(self._handles[0].replicas)
+        self._updaters = ReplicaUpdaters(self._optimizer, self._replicas)
+        self._given_store = kvstore
+        self._compression = None if compression_params is None else dict(compression_params)
+        self._asked = update_on_kvstore
+        self._original_scale = float(self._optimizer.rescale_grad)
+        self._scale = self._original_scale
+        self._store: Store | None = None
+        self._decision: Decision | None = None
+        self._queue = list(self._handles)
+        self._waiting_states: dict[str, Any] | None = None
+        self._versions: dict[int, int] = {}
+        self.loss_scaler: LossScaler | None = None
+        """Scales losses for float16, see :meth:`scale_loss`; None: no scaling, and gradients are not looked at."""
+        self.last_update_skipped = False
+        """The last step found gradients that are not finite and changed nothing; only with a ``loss_scaler``."""
+        for handle in self._handles:
+            handle.watch()
+
+    def __repr__(self) -> str:
+        return f"ParameterTrainer({len(self._handles)} parameters, {self._optimizer!r}, {self._given_store!r})"
+
+    # --- what it is made of ---------------------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> dict[str, ParameterHandle]:
+        """The parameters by name, in their order; multipliers are set here, or on the ``nn.Parameter``."""
+        return dict(self._by_name)
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, the same object for all replicas and for the store."""
+        return self._optimizer
+
+    @property
+    def kvstore(self) -> Store | None:
+        """The store; None before the first step, and where there is none."""
+        return self._store
+
+    @property
+    def update_on_kvstore(self) -> bool | None:
+        """Where updates run: True on the store, False on the replicas, None on the replicas without a store.
+
+        :raises StateError: before the first step nothing is decided.
+        """
+        if self._decision is None:
+            raise StateError("Where updates run is decided by the first step.", advice="Ask again after it.")
+        return self._decision.update_on_kvstore
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate that the last update used, before multipliers; the schedule's, where there is one."""
+        return float(self._optimizer.learning_rate)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Change the rate; the next update uses it, wherever it runs.
+
+        :raises UpdateRefusedError: a schedule gives the rate.
+        """
+        self._optimizer.set_learning_rate(rate)
+
+    def set_multipliers(
+        self, *, lr_mult: Mapping[str, float] | None = None, wd_mult: Mapping[str, float] | None = None
+    ) -> None:
+        """Set factors of rate and weight decay by parameter name; the next update uses them.
+
+        :raises ArgumentValueError: no parameter has such a name; the nearest ones are suggested, and nothing is set.
+        """
+        for name in (*(lr_mult or {}), *(wd_mult or {})):
+            self._handle(name)
+        for name, factor in (lr_mult or {}).items():
+            self._by_name[name].lr_mult = factor
+        for name, factor in (wd_mult or {}).items():
+            self._by_name[name].wd_mult = factor
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear all gradients. Parameters with ``grad_req`` write need no clearing."""
+        for handle in self._handles:
+            handle.zero_grad(set_to_none)
+
+    # --- updating -------------------------------------------------------------------------------------------------
+
+    def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Add up the gradients and apply them. A collective.
+
+        An error leaves weights, gradients, optimizer state and freshness as they were, on every rank.
+
+        :param batch_size: what the summed gradient is divided by, above 0.
+        :param ignore_stale_grad: leave parameters alone that no rank has back-propagated to since their last update:
+            no decay, no momentum, no count.
+        :raises UpdateRefusedError: such a parameter exists and is not ignored; or the batch size changed and the
+            store's copy of the optimizer cannot follow.
+        """
+        self._rescale(batch_size)
+        self._open()
+        fresh, unsummed = self._fresh(ignore_stale_grad)
+        if self._updates_on_store:
+            self._push_and_pull(fresh)
+            return
+        self._reduce(unsummed)
+        self._apply(fresh)
+
+    def allreduce_grads(self) -> None:
+        """Add up the gradients and leave the sum in every replica's gradient buffer, to be changed before
+        :meth:`update`. Gradients that no backward pass has written since are not added up again. A collective.
+
+        :raises ContractError: the store updates.
+        """
+        self._open()
+        self._refuse_on_store("allreduce_grads")
+        _, unsummed = self._fresh(ignore_stale_grad=True)
+        self._reduce(unsummed)
+
+    def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Apply gradients that were added up by :meth:`allreduce_grads`. A collective, like :meth:`step`.
+
+        :raises ContractError: the store updates.
+        :raises StateError: some gradients are not added up yet. Nothing is changed then.
+        :raises UpdateRefusedError: see :meth:`step`.
+        """
+        self._open()
+        self._refuse_on_store("update")
+        self._rescale(batch_size)
+        fresh, unsummed = self._fresh(ignore_stale_grad)
+        if unsummed and (self._store is not None or self._replicas > 1):
+            raise StateError(
+                f"The gradient of {_some([handle.name for handle in unsummed])} was written by a backward pass and not "
+                "added up over replicas and ranks since.",
+                advice="Call allreduce_grads() after the last backward pass and before update(), or step() alone.",
+            )
+        self._apply(fresh)
+
+    def holding(self) -> AbstractContextManager[None]:
+        """Inside this, backward does not start exchanging gradients: more passes add to them before the next step."""
+        return nullcontext() if self._store is None else self._store.holding()
+
+    def _rescale(self, batch_size: float) -> None:
+        if not batch_size > 0:
+            raise ArgumentValueError(
+                f"A step was asked for with a batch size of {batch_size!r}.", advice="Give the number of samples."
+            )
+        factor = self._scale / batch_size
+        store = self._store
+        if (
+            store is not None
+            and self._updates_on_store
+            and store.is_distributed
+            and not store.is_capable("live_optimizer")
+            and self._optimizer.rescale_grad != factor
+        ):
+            raise UpdateRefusedError(
+                f"Gradients are to be multiplied by {factor:g}, and the store {store.type!r} goes on multiplying by "
+                f"{self._optimizer.rescale_grad:g}: its copy of the optimizer was made at the first step.",
+                advice="Keep the batch size, or use update_on_kvstore=False.",
+                old=self._optimizer.rescale_grad,
+                new=factor,
+            )
+        self._optimizer.rescale_grad = factor
+
+    def _fresh(self, ignore_stale_grad: bool) -> tuple[list[ParameterHandle], list[ParameterHandle]]:
+        """The parameters to update: those that some rank has back-propagated to; and those of them whose gradients some
+        rank has not seen added up. Both are the same on all ranks."""
+        flags = [handle.is_fresh for handle in self._handles]
+        flags += [fresh and not handle.is_reduced for fresh, handle in zip(flags, self._handles, strict=True)]
+        if self._store is not None:
+            flags = self._store.agree(flags)
+        fresh, unsummed = flags[: len(self._handles)], flags[len(self._handles) :]
+        trained = [handle for handle in self._handles if handle.is_trained]
+        if not ignore_stale_grad:
+            stale = [handle.name for handle in trained if not fresh[handle.index]]
+            if stale:
+                raise UpdateRefusedError(
+                    f"{len(stale)} parameters have seen no backward pass since their last update: {_some(stale)}.",
+                    advice="If your model leaves them out on purpose, pass ignore_stale_grad=True to leave them alone; "
+                    "if they are never trained, set requires_grad to False.",
+                    parameters=stale,
+                )
+        waiting = {handle.index for handle in self._queue}
+        there = [handle for handle in trained if handle.index not in waiting]
+        return [h for h in there if fresh[h.index]], [h for h in there if unsummed[h.index]]
+
+    def _push_and_pull(self, fresh: Sequence[ParameterHandle]) -> None:
+        """One exchange: push gradients, let the store update, pull weights."""
+        store = self._store
+        assert store is not None
+        self._push_replaced_weights(store)
+        finite = store.pushpull(
+            [handle.index for handle in fresh],
+            [handle.gradients(fill=False) for handle in fresh],
+            [handle.weights() for handle in fresh],
+            [-handle.index for handle in fresh],
+            only_if_finite=self.loss_scaler is not None,
+        )
+        self._remember_versions(fresh)
+        if self._is_skipped(overflow=not finite):
+            return
+        for handle in fresh:
+            handle.clear_fresh()
+
+    def _reduce(self, unsummed: Sequence[ParameterHandle]) -> None:
+        """Make the gradient buffers of every replica the sum over replicas and workers."""
+        if not unsummed:
+            return
+        store = self._store
+        if store is not None:
+            if store.is_distributed:
+                self._refuse_unannounced_rows(unsummed)
+            store.pushpull(
+                [handle.index for handle in unsummed],
+                [handle.gradients(fill=True) for handle in unsummed],
+                priority=[-handle.index for handle in unsummed],
+            )
+        elif self._replicas > 1:
+            for handle in unsummed:
+                gradients = handle.gradients(fill=True)
+                total = sum_values(gradients, handle.devices[0])
+                write_value(total, [buffer for buffer in gradients if isinstance(buffer, Tensor)])
+        for handle in unsummed:
+            handle.mark_reduced()
+
+    def _apply(self, fresh: Sequence[ParameterHandle]) -> None:
+        """Run every replica's updater on the gradients in its buffers."""
+        if self.loss_scaler is not None:
+            overflow = not all_finite(handle.reduced_gradient(0) for handle in fresh)
+            if self._store is not None:
+                (overflow,) = self._store.agree([overflow])
+            if self._is_skipped(overflow):
+                return
+        self._follow_replaced_weights()
+        self._updaters.update(fresh)
+        self._remember_versions(fresh)
+        self.last_update_skipped = False
+        for handle in fresh:
+            handle.clear_fresh()
+
+    def _is_skipped(self, overflow: bool) -> bool:
+        if self.loss_scaler is not None:
+            self.loss_scaler.update(overflow)
+        self.last_update_skipped = overflow
+        if overflow:
+            _log.info("gradients are not finite: the update is skipped, the loss scale is %g now", self._loss_scale)
+        return overflow
+
+    # --- loss scaling ---------------------------------------------------------------------------------------------
+
+    def scale_loss(self, loss: _Losses) -> _Losses:
+        """Multiply a loss, or each of a list of losses, by the loss scale; the next step divides by it again."""
+        if self.loss_scaler is None:
+            raise StateError("This trainer scales no losses.", advice="Set trainer.loss_scaler = LossScaler() first.")
+        self._scale = self._original_scale / self._loss_scale
+        if isinstance(loss, Tensor):
+            return loss * self._loss_scale
+        return type(loss)(one * self._loss_scale for one in loss)
+
+    def unscale(self) -> None:
+        """Take the loss scale out of the gradients now, to clip or look at them; the next step leaves it out.
+
+        A gradient buffer that a backward pass writes afterwards is scaled again, so this comes after the last one.
+        """
+        with torch.no_grad():
+            for handle in self._handles:
+                for replica in handle.replicas:
+                    if replica.grad is not None:
+                        replica.grad.mul_(self._scale)
+        self._scale = 1.0
+
+    @property
+    def _loss_scale(self) -> float:
+        return 1.0 if self.loss_scaler is None else self.loss_scaler.loss_scale
+
+    # --- weights --------------------------------------------------------------------------------------------------
+
+    def set_data(self, name: str, value: Tensor) -> None:
+        """Replace a weight on all replicas, and on the store; its optimizer state stays. All ranks call it.
+
+        Loading a checkpoint into the model does the same: a weight that changed since the last step is noticed there.
+
+        :raises ArgumentValueError: there is no such parameter, or the shape is another one.
+        """
+        handle = self._handle(name)
+        if tuple(value.shape) != tuple(handle.shape):
+            raise ArgumentValueError(
+                f"{name!r} has the shape {tuple(handle.shape)}, and the new value has {tuple(value.shape)}."
+            )
+        if isinstance(handle, TableParameter):
+            self._open()
+            assert self._store is not None
+            self._store.set_value(handle.index, value)
+            return
+        with torch.no_grad():
+            for replica in handle.replicas:
+                replica.copy_(value)  # the next step notices, as it notices a loaded checkpoint
+
+    def reset_store(self) -> None:
+        """Forget the store, what it decided and the optimizer state that it holds; the next step starts anew.
+
+        :raises StateError: the store is distributed, or holds tables.
+        """
+        if self._store is not None and self._store.is_distributed:
+            raise StateError(
+                f"The store {self._store.type!r} is shared with other processes and cannot be made anew.",
+                advice="Make a new trainer on all ranks.",
+            )
+        if self._tables and self._store is not None:
+            raise StateError(
+                f"The store holds the table {self._tables[0].name!r}, which would be lost.",
+                advice="Save it with all_rows() and make a new trainer.",
+            )
+        if self._store is not None:
+            self._store.close()
+        self._store = self._decision = None
+        self._queue = list(self._handles)
+        self._versions.clear()
+
+    def pull_rows(self, table: TableParameter, row_ids: Sequence[Tensor]) -> list[RowSparse]:
+        """Pull rows of a table, once for each list of row numbers. A collective where the store is distributed."""
+        self._open()
+        assert self._store is not None
+        found = self._store.row_sparse_pull(table.index, list(row_ids), -table.index)
+        assert isinstance(found, list)
+        return found
+
+    def pull_table(self, table: TableParameter) -> Tensor:
+        """Pull a whole table to the first replica's device. A collective where the store is distributed."""
+        self._open()
+        assert self._store is not None
+        whole = torch.empty(table.shape, dtype=table.dtype, device=table.devices[0])
+        if self._store.is_distributed:
+            found = self._store.row_sparse_pull(table.index, torch.arange(len(whole), device=whole.device))
+            assert isinstance(found, RowSparse)
+            return whole.copy_(found.values)
+        self._store.pull(table.index, whole, ignore_sparse=False)
+        return whole
+
+    def catch_up(self, name: str, rows: Tensor | None = None) -> None:
+        """Bring rows of a dense weight up to date whose updates were put off (``row_update="dense_lazy"``).
+
+        Comes before a forward pass reads them, and without ``rows`` before a model is evaluated or exported. Where the
+        store updates, what is pulled is up to date.
+
+        :param rows: row numbers, any shape; None for all.
+        """
+        handle = self._handle(name)
+        if not self._updates_on_store and not handle.is_deferred:
+            self._updaters.catch_up(handle, rows)
+            self._remember_versions([handle])
+
+    def _push_replaced_weights(self, store: Store) -> None:
+        """Hand weights to the store that somebody changed since they were pulled, such as a loaded checkpoint."""
+        kept = [handle for handle in self._handles if handle.index in self._versions]
+        changed = store.agree([handle.replicas[0]._version != self._versions[handle.index] for handle in kept])
+        for handle, replaced in zip(kept, changed, strict=True):
+            if replaced:
+                store.set_value(handle.index, handle.data())
+
+    def _follow_replaced_weights(self) -> None:
+        """Let master copies follow weights that somebody changed since their last update."""
+        if not self._optimizer.multi_precision:
+            return
+        for handle in self._handles:
+            known = self._versions.get(handle.index)
+            if known is not None and handle.replicas[0]._version != known:
+                self._updaters.weight_replaced(handle)
+
+    def _remember_versions(self, handles: Sequence[ParameterHandle]) -> None:
+        for handle in handles:
+            if not isinstance(handle, TableParameter):
+                self._versions[handle.index] = handle.replicas[0]._version
+
+    # --- states ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next update depends on besides the weights, as a plain tree, by parameter name.
+
+        The tensors are the living ones. A collective where a distributed store updates.
+        """
+        store = self._store
+        if store is not None and self._updates_on_store:
+            raw = store.save_optimizer_states()
+        else:
+            raw = self._updaters.state_dict()
+        state = named_states(raw, self._optimizer, self._handles)
+        residuals = [] if store is None else self._renamed(store.residuals(), lambda key: self._handles[key].name)
+        if self._waiting_states is not None:
+            # Loaded, and not taken over yet because a shape or the store is missing.
+            waiting = self._waiting_states
+            state["states"], state["counts"], residuals = waiting["states"], waiting["counts"], waiting["residuals"]
+        state["loss_scaler"] = None if self.loss_scaler is None else self.loss_scaler.state_dict()
+        state["residuals"] = residuals
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state_dict` gave, on any number of ranks and replicas and in any order of names.
+
+        May come before the first step. Multipliers are not part of a state: they stay as they are here.
+
+        :raises ArgumentValueError: the state is of another optimizer, of an unknown format, or a tensor in it does not
+            fit its parameter. Nothing is changed then.
+        """
+        checked = check_states(state, self._optimizer, self._handles)
+        load_settings(checked, self._optimizer)
+        if self.loss_scaler is not None and checked["loss_scaler"] is not None:
+            self.loss_scaler.load_state_dict(checked["loss_scaler"])
+        self._waiting_states = checked
+        if self._decision is not None:
+            self._take_waiting_states()
+
+    def save_states(self, path: str | Path) -> None:
+        """Write :meth:`state_dict` to a file, whole or not at all. A collective; rank 0 writes.
+
+        :raises ContractError: the store updates, and a parameter has no shape yet.
+        """
+        self._open()
+        if self._updates_on_store and self._queue:
+            raise ContractError(
+                f"{_some([h.name for h in self._queue])} has no shape yet, so the store has no state for it.",
+                advice="Run the model once before saving.",
+            )
+        state = self.state_dict()
+        if self._store is None or self._store.rank == 0:
+            write_states(Path(path), state)
+
+    def load_states(self, path: str | Path) -> None:
+        """Continue from a file of :meth:`save_states`, or from a ``.states`` file of MXNet. All ranks read it.
+
+        :raises BadInputError: the file cannot be read, or is damaged.
+        :raises ArgumentValueError: what it holds does not fit; see :meth:`load_state_dict`. Nothing is changed then.
+        """
+        self.load_state_dict(read_states(Path(path)))
+
+    # --- opening --------------------------------------------------------------------------------------------------
+
+    @property
+    def _updates_on_store(self) -> bool:
+        return self._decision is not None and self._decision.update_on_kvstore is True
+
+    def _refuse_on_store(self, call: str) -> None:
+        if self._updates_on_store:
+            raise ContractError(
+                f"{call}() was called, and updates run on the store, where nobody holds the reduced gradient.",
+                advice="Call step() alone, or make the trainer with update_on_kvstore=False.",
+            )
+
+    def _handle(self, name: str) -> ParameterHandle:
+        if name not in self._by_name:
+            raise ArgumentValueError(f"No parameter is named {name!r}.", advice=did_you_mean(name, self._by_name))
+        return self._by_name[name]
+
+    def _open(self) -> None:
+        if self._decision is None:
+            self._create_store()
+        if self._queue:
+            self._initialize_parameters()
+        if self._waiting_states is not None:
+            self._take_waiting_states()
+
+    def _create_store(self) -> None:
+        store = self._store_asked_for()
+        traits = None if store is None else _traits(store, is_object=isinstance(self._given_store, Store))
+        decision = decide(
+            traits,
+            replicas=self._replicas,
+            asked=self._asked,
+            aggregates=self._optimizer.aggregate_num > 1,
+            sparsity=self._sparsity(store),
+            largest=max(handle.numel() for handle in self._handles),
+            environment=_environment(),
+        )
+        if not decision.has_store:
+            store = None
+        if self._compression is not None:
+            self._compress(store)
+        if store is not None and decision.update_on_kvstore:
+            store.set_optimizer(self._optimizer)
+        if not decision.aggregates and self._optimizer.aggregate_num > 1:
+            self._optimizer.explicit_aggregate_num = 1
+        self._store, self._decision = store, decision
+
+    def _store_asked_for(self) -> Store | None:
+        given = self._given_store
+        if given is None or isinstance(given, Store):
+            return given
+        if isinstance(given, str):
+            return registry.create(given)
+        raise ArgumentTypeError(
+            f"kvstore is {type(given).__name__}, which is neither a name, nor a store, nor None.",
+            advice="Give 'device', 'dist_sync', an object derived from ostinato.kvstore.Store, or None.",
+        )
+
+    def _sparsity(self, store: Store | None) -> Sparsity:
+        if self._tables:
+            return "sparse_weight"
+        found = any(handle.is_trained and handle.grad_stype == "row_sparse" for handle in self._handles)
+        if store is not None and store.is_distributed:
+            # A rank that has not met a row-sparse gradient yet must not decide otherwise.
+            (found,) = store.agree([found])
+        return "sparse_grad" if found else "dense"
+
+    def _compress(self, store: Store | None) -> None:
+        assert self._compression is not None
+        if store is None:
+            _log.warning(
+                "compression_params %s have no effect: there is a single replica and no store, so nothing travels",
+                self._compression,
+            )
+            return
+        store.set_gradient_compression(self._compression)
+        for handle in self._handles:
+            if handle.is_trained and not handle.is_deferred:
+                refuse_compression(handle.name, _kind_of_gradient(handle))
+
+    def _initialize_parameters(self) -> None:
+        ready = [handle for handle in self._queue if not handle.is_deferred]
+        for handle in ready:
+            handle.watch()
+        store = self._store
+        if store is None:
+            with torch.no_grad():
+                for handle in ready:
+                    for replica in handle.replicas[1:]:
+                        replica.copy_(handle.replicas[0])
+        else:
+            dense = [handle for handle in ready if not isinstance(handle, TableParameter)]
+            for handle in ready:
+                if isinstance(handle, TableParameter):
+                    store.init(handle.index, handle.initial_rows())
+                    handle.handed_over()
+            if dense:
+                store.broadcast(
+                    [handle.index for handle in dense],
+                    [handle.data() for handle in dense],
+                    [handle.weights() for handle in dense],
+                    [-handle.index for handle in dense],
+                )
+            store.watch({handle.index: handle.replicas for handle in dense if handle.is_trained})
+            if self._updates_on_store:
+                self._remember_versions(dense)
+        taken = {handle.index for handle in ready}
+        self._queue = [handle for handle in self._queue if handle.index not in taken]
+
+    def _refuse_unannounced_rows(self, handles: Sequence[ParameterHandle]) -> None:
+        sparse = [handle.name for handle in handles if handle.grad_stype == "row_sparse"]
+        if sparse:
+            raise ArgumentValueError(
+                f"The gradient of {_some(sparse)} is row-sparse, which nobody knew at the first step, and this trainer "
+                "updates on the replicas.",
+                advice='Announce it before the first step: parameter.grad_stype = "row_sparse".',
+                parameters=sparse,
+            )
+
+    def _take_waiting_states(self) -> None:
+        waiting, self._waiting_states = self._waiting_states, None
+        assert waiting is not None
+        raw = numbered_states(waiting, self._optimizer, self._handles)
+        if self._store is not None and self._updates_on_store:
+            self._store.load_optimizer_states(raw)
+        else:
+            self._updaters.load_state_dict(raw)
+        if self._compression is not None and self._store is not None:
+            numbers = {handle.name: handle.index for handle in self._handles}
+            self._store.load_residuals(self._renamed(waiting["residuals"], numbers.get))
+
+    @staticmethod
+    def _renamed(residuals: Sequence[Mapping[str, Any]], rename: Callable[[Any], Any]) -> list[dict[str, Any]]:
+        """Residual states with other keys; a key without a new name is left out."""
+        return [
+            {
+                **state,
+                "residuals": {
+                    new: kept for key, kept in state["residuals"].items() if (new := rename(key)) is not None
+                },
+            }
+            for state in residuals
+        ]
+
+
+def _traits(store: Store, *, is_object: bool) -> StoreTraits:
+    return StoreTraits(
+        store.type,
+        is_object=is_object,
+        is_plug_in=not store.built_in,
+        is_distributed=store.is_distributed,
+        is_asynchronous=store.is_asynchronous,
+        runs_optimizer=store.is_capable("optimizer"),
+        takes_row_sparse=store.is_capable("row_sparse"),
+    )
+
+
+def _kind_of_gradient(handle: ParameterHandle) -> Value:
+    """A value of the kind that this parameter's gradient will have."""
+    if handle.grad_stype == "row_sparse":
+        return RowSparse.empty(tuple(handle.shape), dtype=handle.dtype)
+    return handle.data()
+
+
+def _environment() -> bool | None:
+    text = os.environ.get(ENVIRONMENT_VARIABLE)
+    if text is None:
+        return None
+    try:
+        return int(text) != 0
+    except ValueError:
+        raise ArgumentValueError(
+            f"The environment variable {ENVIRONMENT_VARIABLE} is {text!r}, which is no number.",
+            advice="Set it to 0 or 1.",
+        ) from None
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,0 +1,382 @@
+"""Parameters as a trainer sees them: a name, one copy for each replica, multipliers, and whether backward was there.
+
+Plain ``nn.Parameter`` objects are what users give. What Gluon keeps on its own parameter class is kept here as
+attributes of theirs, so it can be set in either place and follows the parameter through trainers and models:
+
+``lr_mult``, ``wd_mult``
+    factors of the learning rate and of the weight decay, 1 where they are not set;
+``grad_req``
+    ``"add"`` (torch's own way, and the default: every backward adds, the user clears), ``"write"`` (Gluon's: every
+    backward overwrites) or ``"null"`` (not trained; also what ``requires_grad=False`` means);
+``grad_stype``
+    ``"row_sparse"`` announces that gradients name their rows, as those of ``Embedding(sparse=True)`` do.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
+from torch.utils.hooks import RemovableHandle
+
+from ostinato.errors import ArgumentValueError, ContractError, StateError
+from ostinato.optim.row_sparse_gradient import RowSparse
+
+GradReq = Literal["write", "add", "null"]
+
+
+class ParameterHandle:
+    """One parameter of a trainer, with its copies on the devices of this process.
+
+    :param name: unique within a trainer; optimizer state is saved under it.
+    :param replicas: one parameter for each device, of equal shape and dtype. The first one gives the initial value.
+    :raises ArgumentValueError: there is no replica, or they differ in shape or dtype.
+    """
+
+    stype = "default"
+    """``"row_sparse"`` for :class:`ostinato.kvstore.tables.TableParameter`, whose rows live on the store."""
+
+    def __init__(self, name: str, replicas: Sequence[Parameter]) -> None:
+        self.name = name
+        self.replicas = list(replicas)
+        if not self.replicas:
+            raise ArgumentValueError(f"The parameter {name!r} has no replica.", advice="Give one for each device.")
+        self.index = -1
+        """Position in the trainer, and key in its store; -1 before it belongs to one."""
+        self.grown: list[bool] = [False] * len(self.replicas)
+        """For each replica: backward has written its gradient since the last update."""
+        self.is_reduced = False
+        """The gradients of all replicas are the sum already, and no backward pass came after."""
+        self._deferred = [is_lazy(replica) for replica in self.replicas]
+        self._hooks: dict[tuple[str, int], RemovableHandle] = {}
+        if not self.is_deferred:
+            self._check_alike()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {len(self.replicas)} replicas)"
+
+    # --- what the user may set ----------------------------------------------------------------------------------
+
+    @property
+    def lr_mult(self) -> float:
+        """Factor of the learning rate; read at every update."""
+        return float(getattr(self.replicas[0], "lr_mult", 1.0))
+
+    @lr_mult.setter
+    def lr_mult(self, value: float) -> None:
+        self._set("lr_mult", value)
+
+    @property
+    def wd_mult(self) -> float:
+        """Factor of the weight decay; read at every update."""
+        return float(getattr(self.replicas[0], "wd_mult", 1.0))
+
+    @wd_mult.setter
+    def wd_mult(self, value: float) -> None:
+        self._set("wd_mult", value)
+
+    @property
+    def grad_req(self) -> GradReq:
+        """What backward does with the gradient: ``"write"``, ``"add"`` or ``"null"``."""
+        if not self.replicas[0].requires_grad:
+            return "null"
+        return cast(GradReq, getattr(self.replicas[0], "grad_req", "add"))
+
+    @grad_req.setter
+    def grad_req(self, value: GradReq) -> None:
+        if value not in ("write", "add", "null"):
+            raise ArgumentValueError(
+                f"grad_req of {self.name!r} is to be {value!r}.", advice="Use 'write', 'add' or 'null'.", value=value
+            )
+        self._set("grad_req", value)
+        for replica in self.replicas:
+            replica.requires_grad_(value != "null")
+            if value == "null":
+                replica.grad = None
+        self.watch()
+
+    @property
+    def grad_stype(self) -> str:
+        """``"row_sparse"`` when gradients name their rows, as far as that can be seen now; else ``"default"``."""
+        announced = getattr(self.replicas[0], "grad_stype", None)
+        if announced is not None:
+            return str(announced)
+        seen = any(r.grad is not None and r.grad.layout == torch.sparse_coo for r in self.replicas)
+        return "row_sparse" if seen else "default"
+
+    def _set(self, attribute: str, value: object) -> None:
+        for replica in self.replicas:
+            setattr(replica, attribute, value)
+
+    # --- shape and place ----------------------------------------------------------------------------------------
+
+    @property
+    def is_deferred(self) -> bool:
+        """True while the shape is unknown: a lazy module that has not run yet."""
+        return any(is_lazy(replica) for replica in self.replicas)
+
+    @property
+    def is_trained(self) -> bool:
+        """False for ``grad_req`` null."""
+        return self.grad_req != "null"
+
+    @property
+    def devices(self) -> list[torch.device]:
+        """The device of each replica."""
+        return [replica.device for replica in self.replicas]
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape; asking a deferred parameter raises."""
+        return self.replicas[0].shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weight."""
+        return self.replicas[0].dtype
+
+    def numel(self) -> int:
+        """Elements; 0 while deferred."""
+        return 0 if self.is_deferred else self.replicas[0].numel()
+
+    def weights(self) -> list[Tensor]:
+        """The values of the replicas, to be written to; changes are seen by autograd's version check."""
+        return [replica.detach() for replica in self.replicas]
+
+    def data(self) -> Tensor:
+        """The value of the first replica."""
+        return self.replicas[0].detach()
+
+    def row_sparse_data(self, row_ids: Tensor) -> Any:
+        """Only tables on a store have rows to pull.
+
+        :raises StateError: always, here.
+        """
+        raise StateError(
+            f"{self.name!r} is a dense parameter; its rows are all here.", advice="Read it with data(), or index it."
+        )
+
+    def _check_alike(self) -> None:
+        kinds = {(tuple(replica.shape), replica.dtype) for replica in self.replicas}
+        if len(kinds) > 1:
+            raise ArgumentValueError(
+                f"The replicas of {self.name!r} differ: {', '.join(f'{s} {d}' for s, d in sorted(kinds, key=str))}.",
+                advice="Make them with ostinato.kvstore.replicate(module, devices).",
+            )
+
+    # --- gradients ----------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Hook backward, as far as the parameter is there yet. May be repeated."""
+        for number, replica in enumerate(self.replicas):
+            if is_lazy(replica) or not replica.requires_grad:
+                continue
+            if self._deferred[number]:
+                # It took its shape in the forward pass of the gradient that is there already, too early for a hook.
+                self._deferred[number] = False
+                self.grown[number] = replica.grad is not None
+                self._check_alike()
+            if ("grown", number) not in self._hooks:
+                grown = _Grown(weakref.ref(self), number)
+                self._hooks["grown", number] = replica.register_post_accumulate_grad_hook(grown)
+            if self.grad_req == "write" and ("write", number) not in self._hooks:
+                self._hooks["write", number] = replica.register_hook(_Overwrite(weakref.ref(self), number))
+
+    def unwatch(self) -> None:
+        """Take the hooks off again."""
+        for hook in self._hooks.values():
+            hook.remove()
+        self._hooks.clear()
+
+    def mark_fresh(self) -> None:
+        """Say that the gradients were written by hand, without a backward pass."""
+        self.grown = [replica.grad is not None for replica in self.replicas]
+        self.is_reduced = False
+
+    def mark_reduced(self) -> None:
+        """Say that the gradients of all replicas are the sum over replicas and workers."""
+        self.grown = [True] * len(self.replicas)
+        self.is_reduced = True
+
+    @property
+    def is_fresh(self) -> bool:
+        """True when some replica has a gradient that no update has used."""
+        return any(grown and r.grad is not None for grown, r in zip(self.grown, self.replicas, strict=True))
+
+    def clear_fresh(self) -> None:
+        """An update has used the gradients."""
+        self.grown = [False] * len(self.replicas)
+        self.is_reduced = False
+
+    def gradients(self, *, fill: bool) -> list[Tensor | RowSparse]:
+        """The gradients of the replicas, as they stand in their buffers.
+
+        A replica that did not run backward since the last update contributes zeros, whatever its buffer holds.
+
+        :param fill: give every replica a buffer of its own and zero the old ones, so that the sum can be written there;
+            otherwise no buffer is touched.
+        """
+        sparse = self.grad_stype == "row_sparse"
+        given: list[Tensor | RowSparse] = []
+        for replica, grown in zip(self.replicas, self.grown, strict=True):
+            grad = replica.grad
+            if grad is not None and grown:
+                given.append(grad.detach())
+                continue
+            zeros: Tensor | RowSparse
+            if sparse:
+                zeros = RowSparse.empty(tuple(replica.shape), dtype=replica.dtype, device=replica.device)
+            else:
+                zeros = torch.zeros_like(replica, requires_grad=False)
+            if fill:
+                # Written into the buffer where there is one: somebody may hold on to it.
+                dense = zeros.to_coo() if isinstance(zeros, RowSparse) else zeros
+                if grad is None:
+                    replica.grad = grad = dense
+                else:
+                    grad.copy_(dense)
+                zeros = grad.detach()
+            given.append(zeros)
+        return given
+
+    def reduced_gradient(self, replica: int) -> Tensor | RowSparse:
+        """What the optimizer of a replica takes, after the sum was written to the buffers."""
+        grad = self.replicas[replica].grad
+        assert grad is not None, "a parameter without gradients is not updated"
+        return RowSparse.from_coo(grad) if grad.layout == torch.sparse_coo else grad.detach()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of all replicas."""
+        for replica in self.replicas:
+            if set_to_none:
+                replica.grad = None
+            elif replica.grad is not None:
+                replica.grad = torch.zeros_like(replica.grad)
+
+
+class _Grown:
+    """After backward wrote the gradient. Holds the handle weakly: a parameter outlives its trainers."""
+
+    def __init__(self, handle: weakref.ref[ParameterHandle], number: int) -> None:
+        self._handle, self._number = handle, number
+
+    def __call__(self, _parameter: Tensor) -> None:
+        handle = self._handle()
+        if handle is not None:
+            handle.grown[self._number] = True
+            handle.is_reduced = False
+
+
+class _Overwrite:
+    """Before backward adds to the gradient: with ``grad_req`` write there is nothing to add to."""
+
+    def __init__(self, handle: weakref.ref[ParameterHandle], number: int) -> None:
+        self._handle, self._number = handle, number
+
+    def __call__(self, _grad: Tensor) -> None:
+        handle = self._handle()
+        if handle is not None and handle.grad_req == "write":
+            handle.replicas[self._number].grad = None
+
+
+ParameterLike: TypeAlias = ParameterHandle | Parameter | Sequence[Parameter]
+"""What stands for one parameter: a handle, a parameter, or its replicas."""
+
+Parameters: TypeAlias = Mapping[str, Any] | list[Any] | tuple[Any, ...]
+"""A mapping by name, or a list in an order that is the same on every rank. An element is a :data:`ParameterLike`, in a
+list also a pair of a name and one."""
+
+
+def bind_parameters(params: Any) -> list[ParameterHandle]:
+    """Turn what a user gives into numbered handles.
+
+    A mapping is ordered by its keys as plain text, so that every rank numbers alike; a list keeps its order. A
+    parameter that appears again (tied layers) is dropped, and the numbers run over what is left.
+
+    :raises ArgumentValueError: the container or an element is of a wrong kind, or there is no parameter.
+    :raises ContractError: the parameters are not on the same list of devices.
+    :raises StateError: a parameter has no value (the device ``meta``).
+    """
+    handles: list[ParameterHandle] = []
+    first: dict[int, ParameterHandle] = {}
+    for name, element in _named(params):
+        handle = element if isinstance(element, ParameterHandle) else _handle(name, element)
+        earlier = [first[id(replica)] for replica in handle.replicas if id(replica) in first]
+        if earlier:
+            if len(earlier) < len(handle.replicas) or len({id(h) for h in earlier}) > 1:
+                raise ArgumentValueError(
+                    f"{handle.name!r} shares some of its replicas with {earlier[0].name!r}, and not all of them.",
+                    advice="Tie the layers in every replica.",
+                )
+            continue
+        for replica in handle.replicas:
+            first[id(replica)] = handle
+        handles.append(handle)
+    if not handles:
+        raise ArgumentValueError(
+            "There are no parameters to train.", advice="Give the parameters of a model, such as named_parameters()."
+        )
+    names = [handle.name for handle in handles]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ArgumentValueError(
+            f"Two parameters have the name {twice[0]!r}.", advice="Optimizer state is kept by name; name them apart."
+        )
+    _check_places(handles)
+    for index, handle in enumerate(handles):
+        handle.index = index
+    return handles
+
+
+def _named(params: Any) -> list[tuple[str, Any]]:
+    if isinstance(params, Mapping):
+        return [(str(key), params[key]) for key in sorted(params, key=str)]
+    if not isinstance(params, (list, tuple)):
+        raise ArgumentValueError(
+            f"Parameters come as a dict, a list or a tuple, not as {type(params).__name__}.",
+            advice="Give dict(model.named_parameters()).",
+        )
+    named: list[tuple[str, Any]] = []
+    for position, element in enumerate(params):
+        if isinstance(element, tuple) and len(element) == 2 and isinstance(element[0], str):
+            named.append(element)
+        else:
+            named.append((str(position), element))
+    return named
+
+
+def _handle(name: str, element: Any) -> ParameterHandle:
+    replicas = list(element) if isinstance(element, (list, tuple)) else [element]
+    wrong = [item for item in replicas if not isinstance(item, Parameter) and not is_lazy(item)]
+    if wrong:
+        raise ArgumentValueError(
+            f"{name!r} is {type(wrong[0]).__name__}, not a parameter.",
+            advice="Give nn.Parameter objects, lists of their replicas, or ParameterHandle objects.",
+            name=name,
+        )
+    return ParameterHandle(name, replicas)
+
+
+def _check_places(handles: Sequence[ParameterHandle]) -> None:
+    for handle in handles:
+        if any(device.type == "meta" for device in handle.devices):
+            raise StateError(
+                f"The parameter {handle.name!r} has no value: it is on the device 'meta'.",
+                advice="Initialise it first (to_empty and reset_parameters, or load_state_dict with assign=True).",
+            )
+    expected = handles[0].devices
+    for handle in handles[1:]:
+        if handle.devices != expected:
+            raise ContractError(
+                f"{handle.name!r} is on {_listed(handle.devices)}, and {handles[0].name!r} is on {_listed(expected)}.",
+                advice="All parameters of a trainer share one list of devices, in one order.",
+            )
+
+
+def _listed(devices: Sequence[torch.device]) -> str:
+    return ", ".join(str(device) for device in devices)

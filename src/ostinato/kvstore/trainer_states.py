@@ -1,0 +1,167 @@
+"""The state of a parameter trainer as a tree by parameter name, and as a file.
+
+Numbers shift when a parameter is added or frozen; names do not. So a state that was saved for some parameters can be
+loaded for others: what fits by name continues, new parameters start fresh, and what is left over is named in the log.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ostinato.errors import ArgumentValueError, BadInputError
+from ostinato.kvstore.parameters import ParameterHandle
+from ostinato.optim.rate_schedules import RateSchedule
+from ostinato.optim.rules import Optimizer, unpack_state
+from ostinato.runs.atomic import ChecksumMismatchError, FileRecord, Files, read_pieces
+from ostinato.runs.tensor_file import read_header, read_tensors, tensor_pieces
+from ostinato.runs.tree import pack_tree, unpack_tree
+
+_log = logging.getLogger(__name__)
+
+FORMAT = 1
+_TREE, _CHECKSUM = "ostinato_trainer", "ostinato_sha256"
+
+
+def named_states(raw: Mapping[str, Any], optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
+    """Put states and counts under parameter names.
+
+    :param raw: what :meth:`ostinato.optim.rules.Updater.state_dict` gives, by number.
+    :returns: ``{"format": 1, "optimizer": tree, "states": {name: tree}, "counts": {name: n}}``.
+    """
+    names = {handle.index: handle.name for handle in handles}
+    settings = dict(optimizer.state_dict())
+    # Names are what this tree is about, and multipliers belong to the parameters of the run that goes on.
+    settings["arguments"] = {key: value for key, value in settings["arguments"].items() if key != "param_idx2name"}
+    settings.pop("counts", None)
+    for table in ("lr_mult", "wd_mult"):
+        settings[table] = {str(names.get(key, key)): value for key, value in settings[table].items()}
+    return {
+        "format": FORMAT,
+        "optimizer": settings,
+        "states": {names[index]: state for index, state in raw["states"].items() if index in names},
+        "counts": {names[index]: count for index, count in raw["counts"].items() if index in names},
+    }
+
+
+def check_states(state: Mapping[str, Any], optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
+    """Look whether a state fits, before anything is changed.
+
+    :returns: the state, without what no parameter here takes.
+    :raises ArgumentValueError: it is of another optimizer, of an unknown format, or a tensor does not fit its
+        parameter.
+    """
+    if state.get("format") != FORMAT:
+        raise ArgumentValueError(
+            f"This trainer state has format {state.get('format')!r}, and {FORMAT} is the one that is known.",
+            advice="It may come from a newer version of Ostinato, or be the state of something else.",
+        )
+    trial = copy.copy(optimizer)
+    if not isinstance(optimizer.lr_scheduler, (RateSchedule, type(None))):
+        trial.lr_scheduler = copy.deepcopy(optimizer.lr_scheduler)
+    trial.load_state_dict(_settings(state))
+    by_name = {handle.name: handle for handle in handles}
+    for name, packed in state["states"].items():
+        handle = by_name.get(name)
+        if handle is None or handle.is_deferred:
+            continue
+        place = torch.empty(handle.shape, dtype=handle.dtype, device="meta")
+        try:
+            trial.adopt_state(handle.index, place, unpack_state(packed))
+        except ArgumentValueError as error:
+            raise ArgumentValueError(
+                f"The saved state of {name!r} does not fit: {error.what}", advice=error.advice, parameter=name
+            ) from error
+    fresh = [handle.name for handle in handles if handle.is_trained and handle.name not in state["counts"]]
+    unused = [name for name in state["counts"] if name not in by_name]
+    if fresh and state["counts"]:
+        _log.warning("no optimizer state was saved for %s; they start fresh", _some(fresh))
+    if unused:
+        _log.warning("the saved optimizer state of %s is not used: no parameter has this name", _some(unused))
+    return {
+        **state,
+        "states": {name: packed for name, packed in state["states"].items() if name in by_name},
+        "counts": {name: count for name, count in state["counts"].items() if name in by_name},
+    }
+
+
+def load_settings(state: Mapping[str, Any], optimizer: Optimizer) -> None:
+    """Give the optimizer its saved settings, schedule and number of updates."""
+    optimizer.load_state_dict(_settings(state))
+
+
+def numbered_states(
+    state: Mapping[str, Any], optimizer: Optimizer, handles: Sequence[ParameterHandle]
+) -> dict[str, Any]:
+    """Put states and counts under the numbers of this trainer's parameters: the way back of :func:`named_states`."""
+    numbers = {handle.name: handle.index for handle in handles}
+    return {
+        "format": 1,
+        "optimizer": optimizer.name,
+        "states": {numbers[name]: packed for name, packed in state["states"].items()},
+        "counts": {numbers[name]: int(count) for name, count in state["counts"].items()},
+    }
+
+
+def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {**state["optimizer"], "counts": {}}
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def write_states(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a trainer's state into one file, whole or not at all.
+
+    The file is in the safetensors format: the tensors, and in the header's texts the tree and a checksum.
+    """
+    packed, tensors = pack_tree(dict(state))
+    text = json.dumps(packed, allow_nan=False, separators=(",", ":"))
+    texts = {_TREE: text, _CHECKSUM: _checksum(text, tensors)}
+    Files().replace(path, lambda: tensor_pieces(tensors, texts))
+
+
+def read_states(path: Path) -> dict[str, Any]:
+    """Read a file of :func:`write_states`.
+
+    :raises BadInputError: it is missing, damaged, or no such file.
+    """
+    try:
+        digest, size = hashlib.sha256(), 0
+        for piece in read_pieces(path):
+            digest.update(piece)
+            size += len(piece)
+        _, texts = read_header(path)
+        if _TREE not in texts:
+            raise ChecksumMismatchError("holds tensors, and no state of a trainer")
+        tensors = read_tensors(path, FileRecord(size, digest.hexdigest()))
+        if _checksum(texts[_TREE], tensors) != texts.get(_CHECKSUM):
+            raise ChecksumMismatchError("has another content than was written (checksum)")
+        state = unpack_tree(json.loads(texts[_TREE]), tensors)
+    except (ChecksumMismatchError, OSError, ValueError) as error:
+        raise BadInputError(
+            f"{path} cannot be read as the state of a parameter trainer: it {error}.",
+            advice="Give a file that save_states() wrote, or a .states file of MXNet.",
+            path=str(path),
+        ) from error
+    return state
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for piece in tensor_pieces(tensors):  # the header of these pieces says names, types, shapes and places
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
