@@ -1,5 +1,6 @@
 """Extensions that any recipe can register with the trainer."""
 
+from ostinato.extensions.evaluator import StandardEvaluator
 from ostinato.extensions.metrics_writer import MetricsWriter
 from ostinato.extensions.nan_guard import NanGuard
 from ostinato.extensions.progress import Progress
@@ -8,4 +9,13 @@ from ostinato.extensions.signals import StopSignals
 from ostinato.extensions.tensorboard_writer import TensorBoardWriter
 from ostinato.extensions.throughput import Throughput
 
-__all__ = ["MetricsWriter", "NanGuard", "Progress", "Snapshot", "StopSignals", "TensorBoardWriter", "Throughput"]
+__all__ = [
+    "MetricsWriter",
+    "NanGuard",
+    "Progress",
+    "Snapshot",
+    "StandardEvaluator",
+    "StopSignals",
+    "TensorBoardWriter",
+    "Throughput",
+]
