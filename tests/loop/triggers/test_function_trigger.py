@@ -29,7 +29,7 @@ def test_the_memory_of_the_inner_trigger_is_saved(stand_in) -> None:
 
 
 def test_the_answer_of_rank_0_counts_unless_the_function_is_of_the_counters() -> None:
-    assert FunctionTrigger(lambda: True).decided == "rank0"
+    assert FunctionTrigger(lambda: True).decided == "ranks"
     assert FunctionTrigger(from_counters(lambda: True)).decided == "counters"
     assert FunctionTrigger(lambda: True, trigger=MinValueTrigger("v")).decided == "ranks"
 

@@ -45,7 +45,7 @@ class BestValueTrigger(Trigger):
         self.key = key
         self._mean = ObservedMean(key, owner)
         self._compare = compare
-        self._trigger = get_trigger(trigger)
+        self.parts = [get_trigger(trigger)]
         self._best: float | None = None
 
     @property
@@ -55,7 +55,7 @@ class BestValueTrigger(Trigger):
 
     def __call__(self, trainer: TrainerView) -> bool:
         self._mean.take(trainer.observation)
-        if not ask_together(self._trigger, trainer):
+        if not ask_together(self.parts[0], trainer):
             return False
         mean = self._mean.take_mean(group_of(trainer))
         if mean is None or math.isnan(mean):
@@ -67,7 +67,7 @@ class BestValueTrigger(Trigger):
 
     def initialize(self, trainer: TrainerView) -> None:
         """Initialize the inner trigger."""
-        initialize_part(self._trigger, trainer)
+        initialize_part(self.parts[0], trainer)
 
     def state_dict(self) -> dict[str, Any]:
         """``best``, the sums of the interval so far, and the state of the inner trigger."""
@@ -77,7 +77,7 @@ class BestValueTrigger(Trigger):
             "key": self.key,
             "best": self._best,
             "interval": self._mean.state_dict(),
-            "trigger": part_state(self._trigger),
+            "trigger": part_state(self.parts[0]),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -87,11 +87,11 @@ class BestValueTrigger(Trigger):
         best = state["best"]
         self._best = None if best is None else float(best)
         self._mean.load_state_dict(state["interval"])
-        load_part(self._trigger, state.get("trigger"))
+        load_part(self.parts[0], state.get("trigger"))
 
     def __repr__(self) -> str:
         compare = f", {shown(self._compare)}" if type(self) is BestValueTrigger else ""
-        return f"{type(self).__name__}({self.key!r}{compare}, {shown(self._trigger)})"
+        return f"{type(self).__name__}({self.key!r}{compare}, {shown(self.parts[0])})"
 
 
 class MinValueTrigger(BestValueTrigger):

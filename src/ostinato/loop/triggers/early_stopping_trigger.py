@@ -17,7 +17,7 @@ from ostinato.loop.triggers.trigger import Trigger
 from ostinato.loop.triggers.units import check_real
 
 if TYPE_CHECKING:
-    from ostinato.loop.protocols import TrainerView
+    from ostinato.loop.protocols import TrainerView, TriggerFunction
 
 _log = logging.getLogger(__name__)
 
@@ -66,8 +66,7 @@ class EarlyStoppingTrigger(Trigger):
         self.min_delta = check_real(min_delta, "min_delta", owner)
         if self.min_delta < 0:
             raise ArgumentValueError(f"{owner}: min_delta must be 0 or more, not {min_delta!r}.", value=min_delta)
-        self._check_trigger = get_trigger(check_trigger)
-        self.max_trigger = get_stop_trigger(max_trigger)
+        self.parts = [get_trigger(check_trigger), get_stop_trigger(max_trigger)]
         self._mean = ObservedMean(monitor, owner)
         self._best = math.inf if self.mode == "min" else -math.inf
         self._count = 0
@@ -89,9 +88,19 @@ class EarlyStoppingTrigger(Trigger):
         """Whether it has said that the run ends, because the value did not get better."""
         return self._stopped
 
+    @property
+    def check_trigger(self) -> TriggerFunction:
+        """When it checks."""
+        return self.parts[0]
+
+    @property
+    def max_trigger(self) -> TriggerFunction:
+        """The limit of the run."""
+        return self.parts[1]
+
     def __call__(self, trainer: TrainerView) -> bool:
         self._mean.take(trainer.observation)
-        if ask_together(self._check_trigger, trainer):
+        if ask_together(self.check_trigger, trainer):
             self._check(trainer)
         at_limit = ask_together(self.max_trigger, trainer)  # asked every time: it may keep a count of its own
         return self._stopped or at_limit
@@ -117,7 +126,7 @@ class EarlyStoppingTrigger(Trigger):
 
     def initialize(self, trainer: TrainerView) -> None:
         """Initialize the inner triggers."""
-        initialize_part(self._check_trigger, trainer)
+        initialize_part(self.check_trigger, trainer)
         initialize_part(self.max_trigger, trainer)
 
     def state_dict(self) -> dict[str, Any]:
@@ -131,7 +140,7 @@ class EarlyStoppingTrigger(Trigger):
             "count": self._count,
             "stopped": self._stopped,
             "interval": self._mean.state_dict(),
-            "check_trigger": part_state(self._check_trigger),
+            "check_trigger": part_state(self.check_trigger),
             "max_trigger": part_state(self.max_trigger),
         }
 
@@ -143,11 +152,11 @@ class EarlyStoppingTrigger(Trigger):
         self._count = int(state["count"])
         self._stopped = bool(state["stopped"]) and self._count >= self.patience  # it may have been raised since
         self._mean.load_state_dict(state["interval"])
-        load_part(self._check_trigger, state.get("check_trigger"))
+        load_part(self.check_trigger, state.get("check_trigger"))
         load_part(self.max_trigger, state.get("max_trigger"))
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({shown(self._check_trigger)}, {self.monitor!r}, patience={self.patience}, "
+            f"{type(self).__name__}({shown(self.check_trigger)}, {self.monitor!r}, patience={self.patience}, "
             f"mode={self.mode!r}, min_delta={self.min_delta}, max_trigger={shown(self.max_trigger)})"
         )

@@ -43,31 +43,30 @@ class FunctionTrigger(Trigger):
         self._fn = fn
         self._args = tuple(args or ())
         self._kwargs = dict(kwargs or {})
-        self._trigger = get_trigger(trigger)
-        self.decided = decided_together([fn, self._trigger])
+        self.parts = [get_trigger(trigger)]
+        # Where ranks could differ they agree right here, and only when the function is asked.
+        self.decided = "counters" if decided_together([fn, *self.parts]) == "counters" else "ranks"
 
     def __call__(self, trainer: TrainerView) -> bool:
-        if self.decided != "ranks":
-            return self._trigger(trainer) and bool(self._fn(*self._args, **self._kwargs))
-        if not ask_together(self._trigger, trainer):
+        if not ask_together(self.parts[0], trainer):
             return False
         group = group_of(trainer)
-        if group.size == 1 or decided_by(self._fn) != "rank0":
+        if group.size == 1 or decided_by(self._fn) == "counters":
             return bool(self._fn(*self._args, **self._kwargs))
         # All ranks are here, so rank 0 may ask alone and tell the others.
         return group.broadcast(bool(self._fn(*self._args, **self._kwargs)) if group.rank == 0 else False)
 
     def initialize(self, trainer: TrainerView) -> None:
         """Initialize the inner trigger."""
-        initialize_part(self._trigger, trainer)
+        initialize_part(self.parts[0], trainer)
 
     def state_dict(self) -> dict[str, Any]:
         """``trigger``: the state of the inner trigger."""
-        return {"trigger": part_state(self._trigger)}
+        return {"trigger": part_state(self.parts[0])}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the inner trigger."""
-        load_part(self._trigger, state.get("trigger"))
+        load_part(self.parts[0], state.get("trigger"))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({shown(self._fn)}, {shown(self._trigger)})"
+        return f"{type(self).__name__}({shown(self._fn)}, {shown(self.parts[0])})"

@@ -44,7 +44,7 @@ class ThresholdTrigger(Trigger):
         self.key = key
         self.threshold = check_real(threshold, "threshold", owner)
         self.mode = check_mode(mode, key, owner)
-        self._trigger = get_trigger(trigger)
+        self.parts = [get_trigger(trigger)]
         self._mean = ObservedMean(key, owner)
         self._reached_with: float | None = None
 
@@ -55,7 +55,7 @@ class ThresholdTrigger(Trigger):
 
     def __call__(self, trainer: TrainerView) -> bool:
         self._mean.take(trainer.observation)
-        if ask_together(self._trigger, trainer):
+        if ask_together(self.parts[0], trainer):
             mean = self._mean.take_mean(group_of(trainer))
             if mean is not None and self._reached_with is None and self._reaches(mean):
                 self._reached_with = mean
@@ -66,7 +66,7 @@ class ThresholdTrigger(Trigger):
 
     def initialize(self, trainer: TrainerView) -> None:
         """Initialize the inner trigger."""
-        initialize_part(self._trigger, trainer)
+        initialize_part(self.parts[0], trainer)
 
     def state_dict(self) -> dict[str, Any]:
         """``reached_with``: the mean that has reached the threshold; the sums since; the inner trigger's state."""
@@ -77,7 +77,7 @@ class ThresholdTrigger(Trigger):
             "mode": self.mode,
             "reached_with": self._reached_with,
             "interval": self._mean.state_dict(),
-            "trigger": part_state(self._trigger),
+            "trigger": part_state(self.parts[0]),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ class ThresholdTrigger(Trigger):
         reached = state["reached_with"]
         self._reached_with = float(reached) if reached is not None and self._reaches(float(reached)) else None
         self._mean.load_state_dict(state["interval"])
-        load_part(self._trigger, state.get("trigger"))
+        load_part(self.parts[0], state.get("trigger"))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.key!r}, {self.threshold}, {self.mode!r}, {shown(self._trigger)})"
+        return f"{type(self).__name__}({self.key!r}, {self.threshold}, {self.mode!r}, {shown(self.parts[0])})"

@@ -31,7 +31,11 @@ class Trigger:
     """
 
     decided: Decided = "rank0"
-    """Where the answer comes from; see :data:`Decided`."""
+    """Where the answer comes from; see :data:`Decided`.
+
+    A trigger that asks others has them in a list ``parts``. The trainer may put stand-ins there while it runs, so that
+    an object used in several places is asked once per iteration; the trigger has to ask those it finds in the list.
+    """
 
     def __call__(self, trainer: TrainerView) -> bool:
         """Whether the extension runs now. Called once per iteration, after the update."""
