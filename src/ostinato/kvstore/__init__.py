@@ -1,6 +1,7 @@
 """Key-value stores, and the trainer that updates parameters through them."""
 
 from ostinato.kvstore.local import LocalStore
+from ostinato.kvstore.loop_optimizer import LoopOptimizer
 from ostinato.kvstore.loss_scaler import LossScaler
 from ostinato.kvstore.parameter_trainer import ParameterTrainer
 from ostinato.kvstore.parameters import ParameterHandle
@@ -12,6 +13,7 @@ from ostinato.kvstore.tables import PulledRows, TableParameter
 __all__ = [
     "Key",
     "LocalStore",
+    "LoopOptimizer",
     "LossScaler",
     "ParameterHandle",
     "ParameterTrainer",

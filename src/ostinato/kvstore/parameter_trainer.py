@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +45,19 @@ _log = logging.getLogger(__name__)
 
 ENVIRONMENT_VARIABLE = "MXNET_UPDATE_ON_KVSTORE"
 """0: leave updates to the replicas where the user did not say; another number: let the store update."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a step works on, the same on all ranks, in the order of the parameters."""
+
+    fresh: list[ParameterHandle]
+    """Trained, and some rank has back-propagated to it since its last update."""
+    unsummed: list[ParameterHandle]
+    """Fresh, and some rank's gradient is not the sum yet."""
+    replaced: list[ParameterHandle]
+    """Somebody wrote to the weight since its last update."""
+
 
 _Losses = TypeVar("_Losses", Tensor, list[Tensor], tuple[Tensor, ...])
 
@@ -134,6 +148,11 @@ class ParameterTrainer:
         return self._optimizer
 
     @property
+    def num_replicas(self) -> int:
+        """How many copies of the parameters there are in this process."""
+        return self._replicas
+
+    @property
     def kvstore(self) -> Store | None:
         """The store; None before the first step, and where there is none."""
         return self._store
@@ -181,6 +200,16 @@ class ParameterTrainer:
 
     # --- updating -------------------------------------------------------------------------------------------------
 
+    def open(self) -> None:
+        """Create the store, decide where updates run and bring all replicas to rank 0's values, as far as that is not
+        done. Every call that needs it does this by itself. A collective."""
+        if self._decision is None:
+            self._create_store()
+        if self._queue:
+            self._initialize_parameters()
+        if self._waiting_states is not None:
+            self._take_waiting_states()
+
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Add up the gradients and apply them. A collective.
 
@@ -193,13 +222,14 @@ class ParameterTrainer:
             store's copy of the optimizer cannot follow.
         """
         self._rescale(batch_size)
-        self._open()
-        fresh, unsummed = self._fresh(ignore_stale_grad)
+        self.open()
+        found = self._look_at_gradients(ignore_stale_grad)
         if self._updates_on_store:
-            self._push_and_pull(fresh)
-            return
-        self._reduce(unsummed)
-        self._apply(fresh)
+            self._push_and_pull(found)
+        else:
+            self._reduce(found.unsummed)
+            self._apply(found.fresh)
+        self._scale = self._original_scale  # until the next loss is scaled
 
     def allreduce_grads(self) -> None:
         """Add up the gradients and leave the sum in every replica's gradient buffer, to be changed before
@@ -207,10 +237,9 @@ class ParameterTrainer:
 
         :raises ContractError: the store updates.
         """
-        self._open()
+        self.open()
         self._refuse_on_store("allreduce_grads")
-        _, unsummed = self._fresh(ignore_stale_grad=True)
-        self._reduce(unsummed)
+        self._reduce(self._look_at_gradients(ignore_stale_grad=True).unsummed)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Apply gradients that were added up by :meth:`allreduce_grads`. A collective, like :meth:`step`.
@@ -219,17 +248,18 @@ class ParameterTrainer:
         :raises StateError: some gradients are not added up yet. Nothing is changed then.
         :raises UpdateRefusedError: see :meth:`step`.
         """
-        self._open()
+        self.open()
         self._refuse_on_store("update")
         self._rescale(batch_size)
-        fresh, unsummed = self._fresh(ignore_stale_grad)
-        if unsummed and (self._store is not None or self._replicas > 1):
+        found = self._look_at_gradients(ignore_stale_grad)
+        if found.unsummed and (self._store is not None or self._replicas > 1):
             raise StateError(
-                f"The gradient of {_some([handle.name for handle in unsummed])} was written by a backward pass and not "
-                "added up over replicas and ranks since.",
+                f"The gradient of {_some([handle.name for handle in found.unsummed])} was written by a backward pass "
+                "and not added up over replicas and ranks since.",
                 advice="Call allreduce_grads() after the last backward pass and before update(), or step() alone.",
             )
-        self._apply(fresh)
+        self._apply(found.fresh)
+        self._scale = self._original_scale
 
     def holding(self) -> AbstractContextManager[None]:
         """Inside this, backward does not start exchanging gradients: more passes add to them before the next step."""
@@ -258,14 +288,17 @@ class ParameterTrainer:
             )
         self._optimizer.rescale_grad = factor
 
-    def _fresh(self, ignore_stale_grad: bool) -> tuple[list[ParameterHandle], list[ParameterHandle]]:
-        """The parameters to update: those that some rank has back-propagated to; and those of them whose gradients some
-        rank has not seen added up. Both are the same on all ranks."""
-        flags = [handle.is_fresh for handle in self._handles]
-        flags += [fresh and not handle.is_reduced for fresh, handle in zip(flags, self._handles, strict=True)]
+    def _look_at_gradients(self, ignore_stale_grad: bool) -> _Found:
+        """Agree with the other ranks on what there is to update, in one exchange."""
+        for handle in self._handles:
+            handle.watch()
+        fresh = [handle.is_fresh for handle in self._handles]
+        unsummed = [flag and not handle.is_reduced for flag, handle in zip(fresh, self._handles, strict=True)]
+        replaced = [self._is_replaced(handle) for handle in self._handles]
         if self._store is not None:
-            flags = self._store.agree(flags)
-        fresh, unsummed = flags[: len(self._handles)], flags[len(self._handles) :]
+            flags = self._store.agree([*fresh, *unsummed, *replaced])
+            count = len(self._handles)
+            fresh, unsummed, replaced = flags[:count], flags[count : 2 * count], flags[2 * count :]
         trained = [handle for handle in self._handles if handle.is_trained]
         if not ignore_stale_grad:
             stale = [handle.name for handle in trained if not fresh[handle.index]]
@@ -278,13 +311,26 @@ class ParameterTrainer:
                 )
         waiting = {handle.index for handle in self._queue}
         there = [handle for handle in trained if handle.index not in waiting]
-        return [h for h in there if fresh[h.index]], [h for h in there if unsummed[h.index]]
+        return _Found(
+            [handle for handle in there if fresh[handle.index]],
+            [handle for handle in there if unsummed[handle.index]],
+            [handle for handle in self._handles if replaced[handle.index]],
+        )
 
-    def _push_and_pull(self, fresh: Sequence[ParameterHandle]) -> None:
+    def _is_replaced(self, handle: ParameterHandle) -> bool:
+        """True when somebody changed the weight since the last update, as loading a checkpoint does."""
+        known = self._versions.get(handle.index)
+        return known is not None and handle.replicas[0]._version != known
+
+    def _push_and_pull(self, found: _Found) -> None:
         """One exchange: push gradients, let the store update, pull weights."""
-        store = self._store
+        store, fresh = self._store, found.fresh
         assert store is not None
-        self._push_replaced_weights(store)
+        for handle in found.replaced:
+            store.set_value(handle.index, handle.data())
+        self._remember_versions(found.replaced)
+        if not fresh:
+            return
         finite = store.pushpull(
             [handle.index for handle in fresh],
             [handle.gradients(fill=False) for handle in fresh],
@@ -292,9 +338,9 @@ class ParameterTrainer:
             [-handle.index for handle in fresh],
             only_if_finite=self.loss_scaler is not None,
         )
-        self._remember_versions(fresh)
         if self._is_skipped(overflow=not finite):
             return
+        self._remember_versions(fresh)
         for handle in fresh:
             handle.clear_fresh()
 
@@ -321,13 +367,17 @@ class ParameterTrainer:
 
     def _apply(self, fresh: Sequence[ParameterHandle]) -> None:
         """Run every replica's updater on the gradients in its buffers."""
+        if not fresh:
+            return
         if self.loss_scaler is not None:
             overflow = not all_finite(handle.reduced_gradient(0) for handle in fresh)
             if self._store is not None:
                 (overflow,) = self._store.agree([overflow])
             if self._is_skipped(overflow):
                 return
-        self._follow_replaced_weights()
+        for handle in self._handles:
+            if self._is_replaced(handle):
+                self._updaters.weight_replaced(handle)
         self._updaters.update(fresh)
         self._remember_versions(fresh)
         self.last_update_skipped = False
@@ -358,11 +408,8 @@ class ParameterTrainer:
 
         A gradient buffer that a backward pass writes afterwards is scaled again, so this comes after the last one.
         """
-        with torch.no_grad():
-            for handle in self._handles:
-                for replica in handle.replicas:
-                    if replica.grad is not None:
-                        replica.grad.mul_(self._scale)
+        for handle in self._handles:
+            handle.scale_gradients(self._scale)
         self._scale = 1.0
 
     @property
@@ -384,7 +431,7 @@ class ParameterTrainer:
                 f"{name!r} has the shape {tuple(handle.shape)}, and the new value has {tuple(value.shape)}."
             )
         if isinstance(handle, TableParameter):
-            self._open()
+            self.open()
             assert self._store is not None
             self._store.set_value(handle.index, value)
             return
@@ -415,7 +462,7 @@ class ParameterTrainer:
 
     def pull_rows(self, table: TableParameter, row_ids: Sequence[Tensor]) -> list[RowSparse]:
         """Pull rows of a table, once for each list of row numbers. A collective where the store is distributed."""
-        self._open()
+        self.open()
         assert self._store is not None
         found = self._store.row_sparse_pull(table.index, list(row_ids), -table.index)
         assert isinstance(found, list)
@@ -423,7 +470,7 @@ class ParameterTrainer:
 
     def pull_table(self, table: TableParameter) -> Tensor:
         """Pull a whole table to the first replica's device. A collective where the store is distributed."""
-        self._open()
+        self.open()
         assert self._store is not None
         whole = torch.empty(table.shape, dtype=table.dtype, device=table.devices[0])
         if self._store.is_distributed:
@@ -445,23 +492,6 @@ class ParameterTrainer:
         if not self._updates_on_store and not handle.is_deferred:
             self._updaters.catch_up(handle, rows)
             self._remember_versions([handle])
-
-    def _push_replaced_weights(self, store: Store) -> None:
-        """Hand weights to the store that somebody changed since they were pulled, such as a loaded checkpoint."""
-        kept = [handle for handle in self._handles if handle.index in self._versions]
-        changed = store.agree([handle.replicas[0]._version != self._versions[handle.index] for handle in kept])
-        for handle, replaced in zip(kept, changed, strict=True):
-            if replaced:
-                store.set_value(handle.index, handle.data())
-
-    def _follow_replaced_weights(self) -> None:
-        """Let master copies follow weights that somebody changed since their last update."""
-        if not self._optimizer.multi_precision:
-            return
-        for handle in self._handles:
-            known = self._versions.get(handle.index)
-            if known is not None and handle.replicas[0]._version != known:
-                self._updaters.weight_replaced(handle)
 
     def _remember_versions(self, handles: Sequence[ParameterHandle]) -> None:
         for handle in handles:
@@ -511,7 +541,7 @@ class ParameterTrainer:
 
         :raises ContractError: the store updates, and a parameter has no shape yet.
         """
-        self._open()
+        self.open()
         if self._updates_on_store and self._queue:
             raise ContractError(
                 f"{_some([h.name for h in self._queue])} has no shape yet, so the store has no state for it.",
@@ -546,14 +576,6 @@ class ParameterTrainer:
         if name not in self._by_name:
             raise ArgumentValueError(f"No parameter is named {name!r}.", advice=did_you_mean(name, self._by_name))
         return self._by_name[name]
-
-    def _open(self) -> None:
-        if self._decision is None:
-            self._create_store()
-        if self._queue:
-            self._initialize_parameters()
-        if self._waiting_states is not None:
-            self._take_waiting_states()
 
     def _create_store(self) -> None:
         store = self._store_asked_for()

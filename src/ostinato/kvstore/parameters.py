@@ -52,8 +52,9 @@ class ParameterHandle:
         """For each replica: backward has written its gradient since the last update."""
         self.is_reduced = False
         """The gradients of all replicas are the sum already, and no backward pass came after."""
-        self._deferred = [is_lazy(replica) for replica in self.replicas]
+        self._late = [is_lazy(replica) or not replica.requires_grad for replica in self.replicas]
         self._hooks: dict[tuple[str, int], RemovableHandle] = {}
+        weakref.finalize(self, _remove, self._hooks).atexit = False
         if not self.is_deferred:
             self._check_alike()
 
@@ -172,26 +173,28 @@ class ParameterHandle:
     # --- gradients ----------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Hook backward, as far as the parameter is there yet. May be repeated."""
+        """Hook backward, as far as the parameter is there and trained. May be repeated."""
+        overwrites = self.grad_req == "write"
+        if len(self._hooks) == len(self.replicas) * (1 + overwrites):
+            return
         for number, replica in enumerate(self.replicas):
             if is_lazy(replica) or not replica.requires_grad:
                 continue
-            if self._deferred[number]:
-                # It took its shape in the forward pass of the gradient that is there already, too early for a hook.
-                self._deferred[number] = False
+            if self._late[number]:
+                # It took its shape, or was unfrozen, before the gradient that is there was written: too early to be
+                # hooked. A gradient that was there when the handle was made is somebody else's.
+                self._late[number] = False
                 self.grown[number] = replica.grad is not None
                 self._check_alike()
             if ("grown", number) not in self._hooks:
                 grown = _Grown(weakref.ref(self), number)
                 self._hooks["grown", number] = replica.register_post_accumulate_grad_hook(grown)
-            if self.grad_req == "write" and ("write", number) not in self._hooks:
+            if overwrites and ("write", number) not in self._hooks:
                 self._hooks["write", number] = replica.register_hook(_Overwrite(weakref.ref(self), number))
 
     def unwatch(self) -> None:
         """Take the hooks off again."""
-        for hook in self._hooks.values():
-            hook.remove()
-        self._hooks.clear()
+        _remove(self._hooks)
 
     def mark_fresh(self) -> None:
         """Say that the gradients were written by hand, without a backward pass."""
@@ -250,6 +253,13 @@ class ParameterHandle:
         assert grad is not None, "a parameter without gradients is not updated"
         return RowSparse.from_coo(grad) if grad.layout == torch.sparse_coo else grad.detach()
 
+    def scale_gradients(self, factor: float) -> None:
+        """Multiply the gradients of all replicas."""
+        with torch.no_grad():
+            for replica in self.replicas:
+                if replica.grad is not None:
+                    replica.grad.mul_(factor)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all replicas."""
         for replica in self.replicas:
@@ -257,6 +267,12 @@ class ParameterHandle:
                 replica.grad = None
             elif replica.grad is not None:
                 replica.grad = torch.zeros_like(replica.grad)
+
+
+def _remove(hooks: dict[tuple[str, int], RemovableHandle]) -> None:
+    for hook in hooks.values():
+        hook.remove()
+    hooks.clear()
 
 
 class _Grown:

@@ -199,6 +199,14 @@ class TableParameter(ParameterHandle):
         """An update has used the gradients; the rows that were pulled for it are let go of."""
         self._pulled = [[] for _ in self.replicas]
 
+    def scale_gradients(self, factor: float) -> None:
+        """Multiply the gradients of all pulled rows."""
+        with torch.no_grad():
+            for pulled in self._pulled:
+                for rows in pulled:
+                    if rows.values.grad is not None:
+                        rows.values.grad.mul_(factor)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Let go of the rows that were pulled so far, and of their gradients."""
         self.clear_fresh()
