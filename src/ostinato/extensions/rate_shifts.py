@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ostinato.errors import ArgumentValueError
-from ostinato.extensions.shift import Shift, check_count, check_not_negative, check_pair
+from ostinato.extensions.shift import Shift, check_count, check_not_negative, check_pair, scaled
 from ostinato.loop.triggers.units import check_real
 
 
@@ -31,7 +31,7 @@ class ExponentialShift(Shift):
 
     def value_at(self, calls: int, start: float) -> float:
         """See :meth:`Shift.value_at`."""
-        return start * self.rate**calls
+        return scaled(start, self.rate, calls)
 
 
 class InverseShift(Shift):
@@ -56,7 +56,7 @@ class InverseShift(Shift):
 
     def value_at(self, calls: int, start: float) -> float:
         """See :meth:`Shift.value_at`."""
-        return start * (1 + self.gamma * calls) ** -self.power
+        return scaled(start, 1 + self.gamma * calls, -self.power)
 
 
 class LinearShift(Shift):
@@ -129,7 +129,7 @@ class MultistepShift(Shift):
 
     def value_at(self, calls: int, start: float) -> float:
         """See :meth:`Shift.value_at`."""
-        return start * self.gamma ** sum(reached <= calls for reached in self._reached_at)
+        return scaled(start, self.gamma, sum(reached <= calls for reached in self._reached_at))
 
 
 class PolynomialShift(Shift):
@@ -158,7 +158,7 @@ class PolynomialShift(Shift):
     def value_at(self, calls: int, start: float) -> float:
         """See :meth:`Shift.value_at`."""
         last = self.max_count - 1 if self.rate < 0 else self.max_count
-        return start * (1 - min(calls, last) / self.max_count) ** self.rate
+        return scaled(start, 1 - min(calls, last) / self.max_count, self.rate)
 
 
 class StepShift(Shift):
@@ -183,7 +183,7 @@ class StepShift(Shift):
 
     def value_at(self, calls: int, start: float) -> float:
         """See :meth:`Shift.value_at`."""
-        return start * self.gamma ** (calls // self.step)
+        return scaled(start, self.gamma, calls // self.step)
 
 
 class WarmupShift(Shift):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -153,6 +154,17 @@ class Shift(Extension):
             place[self.attr].fill_(value)  # a captured graph reads this very tensor
         else:
             place[self.attr] = value
+
+
+def scaled(start: float, base: float, exponent: float) -> float:
+    """``start * base ** exponent``; infinite where Python would give up on a number that large."""
+    if start == 0:
+        return 0.0
+    try:
+        return start * base**exponent
+    except OverflowError:
+        falls = (base < 0 and exponent % 2 == 1) != (start < 0)
+        return -math.inf if falls else math.inf
 
 
 def check_count(value: Any, name: str, owner: str, *, minimum: int = 1) -> int:
