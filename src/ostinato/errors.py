@@ -132,7 +132,12 @@ class SaveError(RunError):
 # --- training --------------------------------------------------------------------------------------------------------
 
 
-class NonFiniteLossError(OstinatoError):
+class NonFiniteError(OstinatoError, RuntimeError):
+    """A number of the training is not finite. Fields: ``kind`` (``loss``, ``grad`` or ``param``), ``names``,
+    ``iteration``."""
+
+
+class NonFiniteLossError(NonFiniteError):
     """A loss is not a finite number. Fields: ``losses`` (name to value), ``iteration``."""
 
 
