@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -59,6 +58,13 @@ class Collectives:
             return DONE
         return dist.all_reduce(tensor, op=operation, group=self.process_group, async_op=True) or DONE
 
+    def reduce(self, tensor: Tensor, owner: int) -> Pending:
+        """Make ``tensor`` on rank ``owner`` the sum over the ranks. Elsewhere it holds nothing of use."""
+        self._count("reduce", tensor)
+        if self.process_group is None:
+            return DONE
+        return dist.reduce(tensor, group=self.process_group, group_dst=owner, async_op=True) or DONE
+
     def reduce_scatter(self, own: Tensor, whole: Tensor) -> Pending:
         """Put into ``own`` this rank's slice of the sum over ranks of ``whole``: (size * len(own),)."""
         self._count("reduce_scatter", whole)
@@ -101,14 +107,6 @@ class Collectives:
         if self.process_group is None:
             return DONE
         return dist.broadcast(tensor, group=self.process_group, group_src=source, async_op=True) or DONE
-
-    def any_of(self, flags: list[bool]) -> list[bool]:
-        """True where any rank says True. Waits; meant for a process group on the host."""
-        if self.process_group is None or not flags:
-            return list(flags)
-        votes = torch.tensor(flags, dtype=torch.uint8)
-        self.all_reduce(votes, dist.ReduceOp.MAX).wait()
-        return [bool(vote) for vote in votes.tolist()]
 
     def _count(self, call: str, tensor: Tensor) -> None:
         self.handed_over[call] += tensor.numel() * tensor.element_size()

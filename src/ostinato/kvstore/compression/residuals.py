@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,11 +62,15 @@ class Compressor:
         residual = self._together(layout, gradients.device).clone()
         return Proposal(tuple(layout), quantise(self.scheme, gradients, residual), residual)
 
-    def accept(self, proposal: Proposal) -> None:
-        """Let the residuals become what the proposal leaves of them."""
+    def accept(self, proposal: Proposal, only: Collection[Key] | None = None) -> None:
+        """Let the residuals become what the proposal leaves of them.
+
+        :param only: the keys whose part of the exchange counts; the residuals of the others stay.
+        """
         sizes = [size for _, size in proposal.layout]
         for (key, _), part in zip(proposal.layout, proposal.residual.split(sizes), strict=True):
-            self._residuals[key] = part
+            if only is None or key in only:
+                self._residuals[key] = part
 
     def _together(self, layout: Sequence[tuple[Key, int]], device: torch.device) -> Tensor:
         """The residuals of ``layout`` as one stretch of memory, moved there first if they lie elsewhere."""
