@@ -401,49 +401,6 @@ def _walk_kills(case: dict[str, Any]) -> None:
     assert on_kept_line == case["fired_on_the_kept_line"], case
 
 
-class FakeGroup:
-    """One rank of a world whose registrations are known."""
-
-    def __init__(self, rank: int, everyone: list[list[str]]) -> None:
-        self.rank, self.size, self.everyone = rank, len(everyone), everyone
-
-    def gather(self, value: Any) -> list[Any]:
-        return self.everyone
-
-
-def test_registrations_of_ranks(cases) -> None:
-    for case in cases("ranks.rule"):
-        if "registered" not in case:
-            continue
-        everyone = []
-        trainers = []
-        for rank, entries in enumerate(case["registered"].values()):
-            group = FakeGroup(rank, everyone)
-            trainer = Trainer(CountingUpdater(), (1, "iteration"), group=group)
-            for entry in entries:
-                words = entry.split()
-                trainer.extend(
-                    ExtA(),
-                    words[0],
-                    trigger=(int(words[2]), "iteration") if "every" in words else None,
-                    ranks=0 if "(ranks=0)" in words else "all",
-                )
-            trainers.append(trainer)
-        everyone += [[entry.describe() for entry in trainer._registrations.values()] for trainer in trainers]
-        group_sizes = {trainer.group.size for trainer in trainers}
-        assert len(group_sizes) == 1
-        for trainer in trainers:
-            if str(case["result"]).startswith("ok"):
-                trainer.run()
-                continue
-            with pytest.raises(RuntimeError) as caught:
-                trainer.run()
-            assert trainer.updater.state.iteration == 0
-            if "naming" in case["result"]:
-                for name in case["result"].split("naming ")[1].split(" and "):
-                    assert name in str(caught.value)
-
-
 # --- reporter, summaries, data ------------------------------------------------------------------------------------
 
 

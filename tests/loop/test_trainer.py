@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rank_threads import on_threads
 
 from ostinato.loop import Extension, IntervalTrigger, LimitTrigger, OnceTrigger, Trainer, report
 
@@ -400,19 +401,27 @@ def test_registering_during_or_after_the_run_is_refused(counting_updater) -> Non
 
 
 def test_an_extension_of_rank_0_does_not_run_elsewhere_and_its_trigger_is_asked(counting_updater) -> None:
-    class Other:
-        rank, size = 1, 2
+    class CountedTrigger(IntervalTrigger):
+        def __call__(self, trainer: Any) -> bool:
+            asked.append(trainer.group.rank)
+            return super().__call__(trainer)
 
-        def gather(self, value: Any) -> list[Any]:
-            return [value, value]
+    asked: list[int] = []
+    ran: list[int] = []
 
-    asked, ran = [], []
-    trainer = Trainer(counting_updater(), (2, "iteration"), group=Other())
-    trainer.extend(lambda t: ran.append(1), name="writer", trigger=lambda t: not asked.append(1), ranks=0)
-    trainer.run()
-    assert (len(asked), ran) == (2, [])
-    with pytest.raises(ValueError, match="ranks must be"):
-        Trainer(counting_updater(), None).extend(print, ranks=1)  # type: ignore[arg-type]
+    def rank(group: Any) -> None:
+        trainer = Trainer(counting_updater(), (2, "iteration"), group=group)
+        trainer.extend(lambda t: ran.append(t.group.rank), "writer", trigger=CountedTrigger(1, "iteration"), ranks=0)
+        trainer.run()
+
+    assert on_threads(rank) == [None, None]
+    assert (sorted(asked), ran) == ([0, 0, 1, 1], [0, 0])
+
+
+@pytest.mark.parametrize("ranks", [1, True, False, "0", None, [0]])
+def test_only_all_ranks_or_rank_0_can_be_asked_for(counting_updater, ranks) -> None:
+    with pytest.raises(ValueError, match="ranks must be 'all' or 0, not"):
+        Trainer(counting_updater(), None).extend(print, ranks=ranks)
 
 
 def test_extensions_are_found_by_name_and_named_by_object(counting_updater) -> None:

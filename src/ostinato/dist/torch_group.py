@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -98,6 +98,13 @@ class TorchGroup:
             # Not chained: what the transport says of its sockets is the echo of a failure elsewhere.
             raise self._failure_elsewhere(error) from None
 
+    def collectives_begun(self) -> int:
+        """See :meth:`Group.collectives_begun`."""
+        world: Any = torch.distributed.group.WORLD if torch.distributed.is_initialized() else None
+        if world is None:
+            return 0
+        return sum(world._get_backend(device)._get_sequence_number_for_group() for device in world._device_types)
+
     # --- failures --------------------------------------------------------------------------------------------------
 
     def explain(self, error: BaseException) -> BaseException:
@@ -186,19 +193,6 @@ class TorchGroup:
 
     def __repr__(self) -> str:
         return f"TorchGroup(rank={self.rank}, size={self.size})"
-
-
-def collectives_begun() -> int:
-    """How many collectives this process has begun in the process group of torch.distributed that DDP and plain calls
-    use; 0 without one. The collectives of a :class:`TorchGroup` are not among them."""
-    world = torch.distributed.group.WORLD if torch.distributed.is_initialized() else None
-    if world is None:
-        return 0
-    counts: list[Callable[[], int]] = [
-        world._get_backend(torch.device(kind))._get_sequence_number_for_group
-        for kind in {device.type for device in world._device_types}
-    ]
-    return sum(count() for count in counts)
 
 
 def _exact_sum(values: list[float]) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from ostinato.dist import Group
 from ostinato.loop.updater_state import UpdaterState
 
 Status = Literal["created", "running", "finished", "stopped", "failed"]
@@ -44,6 +45,7 @@ class TrainerView(Protocol):
     updater: Updater
     out: Path
     observation: dict[str, Any]
+    group: Group
 
     @property
     def status(self) -> Status:

@@ -24,27 +24,24 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
-from ostinato.dist import Alone, Group
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
-from ostinato.loop.extension import Extension
+from ostinato.dist import Alone, Group, RefusingGroup
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, RankFailedError, StateError
+from ostinato.loop.agreement import Agreement
+from ostinato.loop.first_rank_only import refuse_collectives
 from ostinato.loop.notes import add_note
 from ostinato.loop.protocols import ExtensionFunction, Status, TriggerFunction, Updater
-from ostinato.loop.registration import (
-    Ranks,
-    Registration,
-    callable_attribute,
-    check_priority,
-    setting,
-    wanted_name,
-)
+from ostinato.loop.rank_checks import compare_counters, compare_registrations
+from ostinato.loop.registration import Ranks, Registration, RegistrationList, callable_attribute, describe_trigger
 from ostinato.loop.reporter import scope
-from ostinato.loop.shared_trigger import share_triggers
-from ostinato.loop.triggers.get_trigger import get_stop_trigger, get_trigger
+from ostinato.loop.shared_trigger import triggers_of_run
+from ostinato.loop.trainer_state import load_trainer_state, trainer_state
+from ostinato.loop.triggers.get_trigger import get_stop_trigger
 from ostinato.loop.triggers.limit_trigger import LimitTrigger
 
 _log = logging.getLogger(__name__)
 
-STATE_FORMAT = 1
+AGREE_EVERY = 10
+"""Iterations between two agreements on time, signals and requests to stop, in a world of several ranks."""
 
 
 class Trainer:
@@ -62,7 +59,11 @@ class Trainer:
     :param out: the folder that extensions write to; created by :meth:`run`.
     :param extensions: registered with :meth:`extend` without further settings.
     :param group: the ranks that train together.
+    :param agree_every: with several ranks, how many iterations lie between two agreements on what passes slowly: time
+        triggers, requests to stop and signals. By default 10. A process alone looks in every iteration.
     :param clock: seconds that never go back.
+    :raises ArgumentTypeError: when an argument has the wrong type.
+    :raises ArgumentValueError: when it has a value that is not allowed.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Trainer:
         extensions: Iterable[ExtensionFunction] | None = None,
         *,
         group: Group | None = None,
+        agree_every: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.updater = updater
@@ -81,9 +83,13 @@ class Trainer:
         self.observation: dict[str, Any] = {}
         """The numbers reported in this iteration."""
         self.group: Group = group if group is not None else Alone()
+        """The ranks that train together. Refuses collectives where they could not end: in an extension that runs on
+        rank 0 only, and after an error."""
+        self._agree_every = _checked_agree_every(agree_every)
+        self._agreement = Agreement(self.group, self._agree_every, self._accept_stop) if self.group.size > 1 else None
         self._clock = clock
         self._status: Status = "created"
-        self._registrations: dict[str, Registration] = {}
+        self._registrations = RegistrationList()
         self._stop_reason: str | None = None
         self._earlier_time = 0.0  # elapsed seconds of the processes before this one
         self._started_at: float | None = None  # clock at the end of the restore step; None while it does not run
@@ -124,14 +130,21 @@ class Trainer:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why a stop was requested; ``None`` while it was not."""
+        """Why a stop was requested, the same on every rank; ``None`` while it was not, or is not agreed on yet."""
         return self._stop_reason
 
     def request_stop(self, reason: str = "request") -> None:
         """End the run after the current iteration with all its extensions; before the first one if none has begun.
 
-        May be called from an extension, another thread or a signal handler: it only makes a note.
+        May be called from an extension, another thread or a signal handler: it only makes a note. With several ranks a
+        request of any one of them ends the run on all, after the next iteration in which the ranks agree.
         """
+        if self._agreement is None:
+            self._accept_stop(reason)
+        elif self._agreement.wish is None:
+            self._agreement.wish = reason
+
+    def _accept_stop(self, reason: str) -> None:
         if self._stop_reason is None:
             self._stop_reason = reason
 
@@ -167,70 +180,29 @@ class Trainer:
                 advice="Call extend() before run().",
                 status=self._status,
             )
-        if not callable(extension):
-            raise ArgumentTypeError(
-                f"An extension must be callable, and {extension!r} is not.",
-                advice="Give a function of the trainer, or an object with __call__.",
-                value=extension,
-            )
-        unique = self._unique_name(wanted_name(extension, name))
-        if isinstance(extension, Extension) and any(
-            extension is known.extension for known in self._registrations.values()
-        ):
-            raise ArgumentValueError(
-                f"The same extension object is already registered as {self.name_of(extension)!r}.",
-                advice="Make a second object, or combine the triggers with |.",
-                name=unique,
-            )
-        if ranks not in ("all", 0) or isinstance(ranks, bool):
-            raise ArgumentValueError(f"ranks must be 'all' or 0, not {ranks!r}.", value=ranks)
-        limit = self.stop_trigger if isinstance(self.stop_trigger, LimitTrigger) else None
-        self._registrations[unique] = Registration(
-            name=unique,
-            extension=extension,
-            trigger=get_trigger(setting(extension, "trigger", trigger, (1, "iteration")), limit),
-            priority=check_priority(setting(extension, "priority", priority, None)),
+        self._registrations.add(
+            extension,
+            name=name,
+            trigger=trigger,
+            priority=priority,
             ranks=ranks,
             call_before_training=call_before_training,
+            limit=self.stop_trigger if isinstance(self.stop_trigger, LimitTrigger) else None,
         )
-
-    def _unique_name(self, name: str) -> str:
-        unique, number = name, 0
-        while unique in self._registrations:
-            number += 1
-            unique = f"{name}_{number}"
-        return unique
 
     def get_extension(self, name: str) -> ExtensionFunction:
         """The extension of that name.
 
         :raises ArgumentValueError: when there is none.
         """
-        if name not in self._registrations:
-            raise ArgumentValueError(
-                f"No extension is named {name!r}.",
-                advice=f"Registered are: {', '.join(self._registrations) or 'none'}.",
-                name=name,
-            )
-        return self._registrations[name].extension
+        return self._registrations.named(name).extension
 
     def name_of(self, extension: ExtensionFunction) -> str:
         """The name under which an extension is registered, the first one if there are several.
 
         :raises ArgumentValueError: when it is not registered.
         """
-        for known in self._registrations.values():
-            # Equality for bound methods: each access makes a new object.
-            if known.extension is extension or known.extension == extension:
-                return known.name
-        raise ArgumentValueError(f"{extension!r} is not registered here.", value=extension)
-
-    def ranks_of(self, extension: ExtensionFunction) -> Ranks:
-        """On which ranks an extension runs: ``"all"`` or 0. One that uses collectives where it can has to know.
-
-        :raises ArgumentValueError: when it is not registered.
-        """
-        return self._registrations[self.name_of(extension)].ranks
+        return self._registrations.name_of(extension)
 
     # --- state -----------------------------------------------------------------------------------------------------
 
@@ -239,22 +211,7 @@ class Trainer:
 
         Tensors are the live ones, not copies.
         """
-        extensions: dict[str, Any] = {}
-        triggers: dict[str, Any] = {}
-        for known in self._registrations.values():
-            for owner, states in ((known.extension, extensions), (known.trigger, triggers)):
-                save = callable_attribute(owner, "state_dict")
-                if save is not None:
-                    states[known.name] = save()
-        save = callable_attribute(self.stop_trigger, "state_dict")
-        return {
-            "format": STATE_FORMAT,
-            "updater": self.updater.state_dict(),
-            "elapsed_time": self.elapsed_time,
-            "extensions": extensions,
-            "triggers": triggers,
-            "stop_trigger": None if save is None else save(),
-        }
+        return trainer_state(self.updater, self._registrations, self.stop_trigger, self.elapsed_time)
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = False) -> None:
         """Continue from a tree that :meth:`state_dict` has returned; called by the ``restore`` hook of an extension.
@@ -266,45 +223,9 @@ class Trainer:
         :raises ArgumentValueError: when the tree has another format.
         :raises StateError: with ``strict``, for names that differ. Nothing has been loaded then.
         """
-        if state.get("format") != STATE_FORMAT:
-            raise ArgumentValueError(
-                f"This state has format {state.get('format')!r}; this version reads format {STATE_FORMAT}.",
-                advice="Continue the run with the version of Ostinato that saved it, or a newer one.",
-                format=state.get("format"),
-            )
-        saved_extensions, saved_triggers = state.get("extensions", {}), state.get("triggers", {})
-        self._compare_names(saved_extensions, saved_triggers, strict)
-        self.updater.load_state_dict(state["updater"])
-        for known in self._registrations.values():
-            for owner, states in ((known.extension, saved_extensions), (known.trigger, saved_triggers)):
-                load = callable_attribute(owner, "load_state_dict")
-                if load is not None and known.name in states:
-                    load(states[known.name])
-        load = callable_attribute(self.stop_trigger, "load_state_dict")
-        if load is not None and state.get("stop_trigger") is not None:
-            load(state["stop_trigger"])
-        self._earlier_time = float(state["elapsed_time"])
-
-    def _compare_names(self, extensions: Mapping[str, Any], triggers: Mapping[str, Any], strict: bool) -> None:
-        with_state = {
-            known.name
-            for known in self._registrations.values()
-            if callable_attribute(known.extension, "state_dict") or callable_attribute(known.trigger, "state_dict")
-        }
-        saved = set(extensions) | set(triggers)
-        new, gone = sorted(with_state - saved), sorted(saved - set(self._registrations))
-        if strict and (new or gone):
-            raise StateError(
-                f"The saved state and this trainer differ. New here: {', '.join(new) or 'none'}. "
-                f"Only in the saved state: {', '.join(gone) or 'none'}.",
-                advice="Register the same extensions, or load with strict=False.",
-                new=new,
-                gone=gone,
-            )
-        if new:
-            _log.info("new in this process, starting fresh: %s", ", ".join(new))
-        if gone:
-            _log.warning("in the saved state, no longer registered, ignored: %s", ", ".join(gone))
+        self._earlier_time = load_trainer_state(
+            state, self.updater, self._registrations, self.stop_trigger, strict=strict
+        )
 
     # --- running ---------------------------------------------------------------------------------------------------
 
@@ -323,54 +244,64 @@ class Trainer:
                 status=self._status,
             )
         self._status = "running"
-        order = sorted(self._registrations.values(), key=lambda known: -known.priority)  # stable
-        here = [known for known in order if known.ranks == "all" or self.group.rank == 0]
+        group = self.group
+        order = self._registrations.in_order()
+        here = [known for known in order if known.ranks == "all" or group.rank == 0]
         restored: list[Registration] = []  # restored, and not asked to initialize yet
         initialized: list[Registration] = []
         failure: BaseException | None = None
         try:
+            compare_registrations(group, self._described())
             self._restore(here, restored)
             self._initialize(here, restored, initialized)
             self._status = self._loop(order, {known.name for known in here})
         except BaseException as error:  # also KeyboardInterrupt and SystemExit: extensions have to let go of files
             failure = error
-            self._status = "failed"
+            self._fail()
         self._stop_clock()
         if failure is not None:
             self._tell(initialized, failure)
         # Who has restored holds something, even if the run failed before its turn to initialize came.
         failure = self._finalize(initialized + restored, failure)
         if failure is not None:
-            self._status = "failed"
+            group.abort(failure)
+            if isinstance(failure, RankFailedError):
+                failure.__traceback__ = None  # what is worth reading stands in the other rank's error
             try:
                 raise failure
             finally:
                 del failure  # breaks the cycle of exception, traceback and this frame
+
+    def _described(self) -> list[str]:
+        return [
+            *(known.describe() for known in self._registrations),
+            f"stop trigger {describe_trigger(self.stop_trigger)}, agreement every {self._agree_every} iterations",
+        ]
 
     def _restore(self, here: list[Registration], restored: list[Registration]) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         for known in here:
             restore = known.hook("restore")
             if restore is not None:
-                self._guarded(f"restore of extension {known.name!r}", restore, self)
+                self._guarded(f"restore of extension {known.name!r}", self._in_its_place(known, restore), self)
                 restored.append(known)
         self._started_at = self._clock()
 
     def _initialize(
         self, here: list[Registration], restored: list[Registration], initialized: list[Registration]
     ) -> None:
-        self._compare_ranks()
         initialize = callable_attribute(self.updater, "initialize")
         if initialize is not None:
             self._guarded("initialize of the updater", initialize, self)
+        compare_counters(self.group, self.updater.state)
         for known in here:
             if known in restored:
                 restored.remove(known)
             initialize = known.hook("initialize")
             if initialize is not None:
-                self._guarded(f"initialize of extension {known.name!r}", initialize, self)
+                self._guarded(f"initialize of extension {known.name!r}", self._in_its_place(known, initialize), self)
             initialized.append(known)
-        for known in self._registrations.values():
+        for known in self._registrations:
             initialize = callable_attribute(known.trigger, "initialize")
             if initialize is not None:
                 self._guarded(f"initialize of the trigger of extension {known.name!r}", initialize, self)
@@ -378,35 +309,25 @@ class Trainer:
         if initialize is not None:
             self._guarded("initialize of the stop trigger", initialize, self)
 
-    def _compare_ranks(self) -> None:
-        """Different registrations would end in a hang or in mixed-up collectives; here they are an error (RK-1)."""
-        mine = [known.describe() for known in self._registrations.values()]
-        for rank, theirs in enumerate(self.group.gather(mine)):
-            if theirs == mine:
-                continue
-            odd = [entry for entry in [*mine, *theirs] if (entry in mine) != (entry in theirs)]
-            raise StateError(
-                f"Rank {self.group.rank} and rank {rank} have registered different extensions: "
-                f"{'; '.join(odd) or 'the order differs'}.",
-                advice="Register the same extensions on every rank; give ranks=0 to those that only write.",
-                rank=rank,
-                entries=odd,
-            )
-
     def _loop(self, order: list[Registration], here: set[str]) -> Status:
         """The loop itself; returns how it ended."""
-        triggers, stop_trigger = share_triggers([known.trigger for known in order], self.stop_trigger)
-        steps = [
-            _Step(known, trigger, known.extension if known.name in here else _nothing)
-            for known, trigger in zip(order, triggers, strict=True)
-        ]
-        ordinary = [step for step in steps if not step.registration.is_late]
-        late = [step for step in steps if step.registration.is_late]
-        update = self.updater.update
-        stop = _bound(stop_trigger)
-        current: _Step | None = None  # for the message only: whose turn it was when something raised
-        phase = "extensions called before training"
-        with scope(self.observation) as reports:
+        agreement = self._agreement
+        with (
+            triggers_of_run(
+                [known.trigger for known in order], self.stop_trigger, agreement.on if agreement else None
+            ) as (triggers, stop_trigger),
+            scope(self.observation) as reports,
+        ):
+            steps = [
+                _Step(known, trigger, self._in_its_place(known, known.extension) if known.name in here else _nothing)
+                for known, trigger in zip(order, triggers, strict=True)
+            ]
+            ordinary = [step for step in steps if not step.registration.is_late]
+            late = [step for step in steps if step.registration.is_late]
+            update = self.updater.update
+            stop = _bound(agreement.with_wishes(stop_trigger) if agreement else stop_trigger)
+            current: _Step | None = None  # for the message only: whose turn it was when something raised
+            phase = "extensions called before training"
             try:
                 if self.is_before_training:
                     for current in steps:
@@ -429,38 +350,63 @@ class Trainer:
                         if current.is_due:
                             current.extension(self)
             except BaseException as error:
-                self._note(error, phase if current is None else f"extension {current.registration.name!r}")
+                explained = self._noted(error, phase if current is None else f"extension {current.registration.name!r}")
+                if explained is not error:
+                    raise explained from None
                 raise
         return "finished" if finished else "stopped"
+
+    def _in_its_place(self, known: Registration, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A call of an extension, guarded if it runs on one of several ranks only."""
+        if known.ranks == "all" or self.group.size == 1:
+            return call
+
+        def guarded(*arguments: Any) -> None:
+            with refuse_collectives(self, known.name):
+                call(*arguments)
+
+        return guarded
 
     def _stop_clock(self) -> None:
         self._earlier_time = self.elapsed_time
         self._started_at = None
+
+    def _fail(self) -> None:
+        """From here on the ranks go separate ways: nobody waits for the others any more (RK-7)."""
+        self._status = "failed"
+        if self.group.size > 1 and not isinstance(self.group, RefusingGroup):
+            self.group = RefusingGroup(
+                self.group,
+                "The run has failed, so the ranks no longer meet",
+                "Do without collectives in on_error, and in finalize when trainer.status is 'failed'.",
+            )
 
     def _tell(self, initialized: list[Registration], failure: BaseException) -> None:
         for known in initialized:
             on_error = known.hook("on_error")
             if on_error is not None:
                 try:
-                    on_error(self, failure, failure.__traceback__)
+                    self._in_its_place(known, on_error)(self, failure, failure.__traceback__)
                 except BaseException as error:  # the others have to be told too
                     self._attach(failure, error, f"on_error of extension {known.name!r}")
 
     def _finalize(self, initialized: list[Registration], failure: BaseException | None) -> BaseException | None:
         """Finalize everything; returns the exception that leaves the run."""
-        calls: list[tuple[str, Callable[..., Any] | None, tuple[Any, ...]]] = [
-            (f"finalize of extension {known.name!r}", known.hook("finalize"), (self,)) for known in initialized
+        calls: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+            (f"finalize of extension {known.name!r}", self._in_its_place(known, finalize), (self,))
+            for known in initialized
+            if (finalize := known.hook("finalize")) is not None
         ]
-        calls.append(("finalize of the updater", callable_attribute(self.updater, "finalize"), ()))
+        finalize = callable_attribute(self.updater, "finalize")
+        if finalize is not None:
+            calls.append(("finalize of the updater", finalize, ()))
         for what, finalize, arguments in calls:
-            if finalize is None:
-                continue
             try:
                 finalize(*arguments)
             except BaseException as error:  # whatever it is, the others must still be closed
                 if failure is None:
-                    failure = error
-                    self._note(error, what)
+                    failure = self._noted(error, what)
+                    self._fail()
                 else:
                     self._attach(failure, error, what)
         return failure
@@ -469,13 +415,18 @@ class Trainer:
         try:
             hook(*arguments)
         except BaseException as error:
-            self._note(error, where)
+            explained = self._noted(error, where)
+            if explained is not error:
+                raise explained from None
             raise
 
-    def _note(self, error: BaseException, where: str) -> None:
+    def _noted(self, error: BaseException, where: str) -> BaseException:
+        """What leaves the run, with a note on where it happened: the error, or the failure that it is the echo of."""
+        explained = self.group.explain(error)
         place = f"at iteration {self.updater.state.iteration}, {where}"
-        add_note(error, place)
-        _log.error("%s: %s (%s)", type(error).__name__, error, place)
+        add_note(explained, place)
+        _log.error("%s: %s (%s)", type(explained).__name__, explained, place)
+        return explained
 
     @staticmethod
     def _attach(failure: BaseException, error: BaseException, where: str) -> None:
@@ -505,3 +456,19 @@ def _bound(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _nothing(trainer: Trainer) -> None:
     """Runs in place of an extension that belongs to another rank."""
+
+
+def _checked_agree_every(agree_every: Any) -> int:
+    if agree_every is None:
+        return AGREE_EVERY
+    if isinstance(agree_every, bool) or not isinstance(agree_every, int):
+        raise ArgumentTypeError(
+            f"agree_every must be a whole number of iterations, not {agree_every!r}.", value=agree_every
+        )
+    if agree_every < 1:
+        raise ArgumentValueError(
+            f"agree_every must be at least 1 iteration, not {agree_every}.",
+            advice="With 1 the ranks agree in every iteration.",
+            value=agree_every,
+        )
+    return agree_every
