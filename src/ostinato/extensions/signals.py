@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import os
+import queue
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
-from ostinato.errors import StateError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
+
+_log = logging.getLogger(__name__)
+
+_SECONDS_FOR_LAST_WORDS = 5.0
 
 
 class StopSignals:
@@ -20,32 +29,72 @@ class StopSignals:
     The handler only makes a note: saving from within a signal handler may wait for a lock that the interrupted code
     holds. Open it in the main thread, where Python runs handlers. ::
 
-        with StopSignals(trainer.request_stop) as signals:
+        with StopSignals(trainer.request_stop, grace=25) as signals:
             trainer.run()
-        if signals.received is not None: ...
+        sys.exit(signals.exit_code)
+
+    With several ranks every rank has its own; a signal to any of them ends the run on all in the same iteration.
 
     :param request_stop: called with the reason ``"signal"``, once.
     :param signals: which ones are handled.
+    :param grace: seconds from the first signal to the end of the block. When they are over, the program is left at
+        once, wherever it is, with the exit code of the signal. Choose it shorter than the time after which a cluster
+        kills the job. ``None``: as long as it takes.
+    :param saved: says in a sentence what is saved, for the line that is shown when the grace is over. Called in another
+        thread than the trainer's.
+    :param tell: shows that line; by default it is logged as critical.
+    :param leave: ends the process with an exit code; by default without any further cleaning up, which might wait for
+        the very thing that hangs.
+    :raises ArgumentTypeError: when the grace is no number or a signal is none.
+    :raises ArgumentValueError: when the grace is not above 0 and finite, or a signal cannot be handled.
     """
 
     def __init__(
         self,
         request_stop: Callable[[str], Any],
         signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+        *,
+        grace: float | None = None,
+        saved: Callable[[], str] = lambda: "What was saved before is whole.",
+        tell: Callable[[str], Any] = _log.critical,
+        leave: Callable[[int], Any] = os._exit,
     ) -> None:
         self._request_stop = request_stop
-        self._signals = tuple(signals)
+        self._signals = tuple(_checked_signal(number) for number in signals)
+        self._grace = _checked_grace(grace)
+        self._saved = saved
+        self._tell = tell
+        self._leave = leave
         self._before: dict[signal.Signals, Any] = {}
+        # Its put() is safe in a signal handler, whatever the interrupted code was doing with it.
+        self._notes: queue.SimpleQueue[signal.Signals | None] = queue.SimpleQueue()
+        self._watcher: threading.Thread | None = None
         self.received: signal.Signals | None = None
         """The first signal that came, ``None`` if none did."""
+
+    @property
+    def exit_code(self) -> int:
+        """What the program should exit with: 128 plus the number of the signal; 0 if none came."""
+        return 0 if self.received is None else 128 + self.received
 
     def open(self) -> None:
         """Install the handlers.
 
-        :raises StateError: when they are installed already.
+        :raises StateError: when they are installed already, or this is not the main thread.
         """
         if self._before:
             raise StateError("These signals are handled already.", advice="Open it once, and close it before.")
+        if threading.current_thread() is not threading.main_thread():
+            raise StateError(
+                "Signals can be handled in the main thread only, and this is another one.",
+                advice="Open StopSignals in the main thread, or call trainer.request_stop() yourself.",
+            )
+        self._notes = queue.SimpleQueue()
+        if self._grace is not None:
+            self._watcher = threading.Thread(
+                target=self._watch, args=(self._notes, self._grace), name="ostinato-grace", daemon=True
+            )
+            self._watcher.start()  # now and not in the handler: starting a thread takes locks
         for number in self._signals:
             self._before[number] = signal.signal(number, self._handle)
 
@@ -55,6 +104,10 @@ class StopSignals:
             number, before = self._before.popitem()
             # None stands for a handler that was not installed from Python and cannot be put back from here.
             signal.signal(number, signal.SIG_DFL if before is None else before)
+        if self._watcher is not None:
+            self._notes.put(None)
+            self._watcher.join()
+            self._watcher = None
 
     def __enter__(self) -> StopSignals:
         self.open()
@@ -69,6 +122,54 @@ class StopSignals:
         again = self.received is not None
         if not again:
             self.received = signal.Signals(number)
+            self._notes.put(self.received)
             self._request_stop("signal")
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
+
+    def _watch(self, notes: queue.SimpleQueue[signal.Signals | None], grace: float) -> None:
+        """Wait for the first signal, then for the end of the block or of the grace."""
+        number = notes.get()
+        if number is None:
+            return
+        try:
+            notes.get(timeout=grace)
+        except queue.Empty:
+            # In a thread of its own: who hangs may hold what the last words need.
+            words = threading.Thread(target=self._say, args=(number, grace), daemon=True)
+            words.start()
+            words.join(_SECONDS_FOR_LAST_WORDS)
+            self._leave(128 + number)
+
+    def _say(self, number: signal.Signals, grace: float) -> None:
+        self._tell(f"The run has not ended within {grace:g} seconds after {number.name}: leaving now. {self._saved()}")
+
+
+def _checked_signal(number: Any) -> signal.Signals:
+    try:
+        known = signal.Signals(number)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"{number!r} is no signal.", advice="Give members of signal.Signals, such as signal.SIGUSR1.", value=number
+        ) from None
+    if known in (signal.SIGKILL, signal.SIGSTOP):
+        raise ArgumentValueError(
+            f"{known.name} cannot be handled by any program.",
+            advice="Let the cluster send SIGTERM or SIGUSR1 before it.",
+            value=known,
+        )
+    return known
+
+
+def _checked_grace(grace: Any) -> float | None:
+    if grace is None:
+        return None
+    if isinstance(grace, bool) or not isinstance(grace, int | float):
+        raise ArgumentTypeError(f"The grace must be a number of seconds or None, not {grace!r}.", value=grace)
+    if not 0 < grace < math.inf:
+        raise ArgumentValueError(
+            f"The grace must be above 0 seconds and finite, not {grace!r}.",
+            advice="None stands for as long as it takes.",
+            value=grace,
+        )
+    return grace
