@@ -32,11 +32,8 @@ def sgd(
     scale: float,
     decay: float,
     momentum: float,
-    nesterov: bool = False,
 ) -> bool:
     """``m = momentum*m + scale*(g + decay*w)``, then ``w = w - rate*m``; without ``momenta``, m is the new part alone.
-
-    With ``nesterov``: ``w = w - rate*(scale*(g + decay*w) + momentum*m)``, for which ``scale`` has to be 1.
 
     :returns: False where there is no such kernel; nothing has changed then.
     """
@@ -52,7 +49,7 @@ def sgd(
         momentum=momentum,
         lr=rate if momenta else rate * scale,
         dampening=1.0 - scale if momenta else 0.0,
-        nesterov=nesterov,
+        nesterov=False,
         maximize=False,
         is_first_step=False,
     )
@@ -71,16 +68,14 @@ def adam(
     epsilon: float,
     count: float,
     decay: float,
-    decoupled: bool,
 ) -> bool:
     """Adam as torch writes it: ``w = w - rate/(1-b1^t) * m/(sqrt(v/(1-b2^t)) + epsilon)``.
 
-    ``decay`` is added to the gradient as ``decay*w``; ``decoupled``, w is multiplied by ``1 - rate*decay`` first.
-
     :param count: t, possibly infinite, which stands for no bias correction.
+    :param decay: what times the weight is added to the gradient.
     :returns: False where there is no such kernel; nothing has changed then.
     """
-    kernel = getattr(torch, "_fused_adamw_" if decoupled else "_fused_adam_", None)
+    kernel = getattr(torch, "_fused_adam_", None)
     if kernel is None or not _fits(weights, gradients, means, variances):
         return False
     step = torch.tensor(float(count), dtype=torch.float32, device=weights[0].device)

@@ -23,6 +23,8 @@ from ostinato.errors import ArgumentValueError
 
 FORMAT = 1
 RADIX = 32
+MISSED_STEPS = "missed_steps"
+"""The name under which a weight's state holds them."""
 
 Matrix = NDArray[np.float64]
 

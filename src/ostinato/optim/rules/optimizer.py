@@ -71,7 +71,7 @@ class Optimizer:
     :raises ContractError: arguments exclude each other.
     """
 
-    name: ClassVar[str]
+    name: str = ""
     """The name by which :func:`~ostinato.optim.rules.registry.create` knows the class."""
     default_learning_rate: ClassVar[float] = 0.01
     default_aggregate_num: ClassVar[int] = 1
@@ -85,6 +85,8 @@ class Optimizer:
     dimension, or nowhere, because the rule looks at the whole tensor."""
     deprecated_keywords: ClassVar[Mapping[str, str]] = {}
     """Keywords of old releases, and what they are called today."""
+    divides_by_rate: ClassVar[bool] = False
+    """True for rules that have no meaning at a rate of 0, and leave weight and state alone there."""
     per_worker_states: ClassVar[tuple[str, ...]] = ()
     """States that belong to the worker a gradient comes from, where several workers update one weight in turn."""
 
@@ -321,10 +323,11 @@ class Optimizer:
         counts[index] = count
         self.num_update = max(self.num_update, count)
         multiplier = self._multiplier(index, "lr_mult", self.lr_mult)
-        if multiplier == 0:
+        rate = self.learning_rate * multiplier
+        if multiplier == 0 or (rate == 0 and self.divides_by_rate):
             return None
         return Step(
-            rate=self.learning_rate * multiplier,
+            rate=rate,
             decay=self.wd * self._multiplier(index, "wd_mult", self.wd_mult),
             count=count,
             rescale=self.rescale_grad,
@@ -469,7 +472,7 @@ class Optimizer:
                 schedule.load_state_dict(saved)  # type: ignore[attr-defined]
         elif isinstance(schedule, RateSchedule):
             schedule = None  # the run that was saved had a fixed rate
-        made = type(self)(**arguments)
+        made = self._made_of(arguments)
         kept = ("lr_scheduler", "param_dict", "idx2name", "num_update", "lr_mult", "wd_mult", "_counts")
         self.__dict__.update({name: value for name, value in vars(made).items() if name not in kept})
         self.lr_scheduler = schedule
@@ -477,6 +480,9 @@ class Optimizer:
         self.num_update = int(state["num_update"])
         self.lr_mult, self.wd_mult = dict(state["lr_mult"]), dict(state["wd_mult"])
         self._counts = {device: dict(table) for device, table in state["counts"].items()}
+
+    def _made_of(self, arguments: Mapping[str, Any]) -> Optimizer:
+        return type(self)(**arguments)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.settings)
@@ -503,7 +509,7 @@ def as_gradient(gradient: Gradient) -> Gradient:
     return gradient
 
 
-def require_fused(name: str, use_fused_step: bool, multi_precision: bool) -> None:
+def require_fused(name: str, use_fused_step: bool, multi_precision: bool = False) -> None:
     """Refuse a lazy update that MXNet has no kernel for.
 
     :raises ContractError: lazily, but not by the fused step, or with master copies.
@@ -518,6 +524,16 @@ def require_fused(name: str, use_fused_step: bool, multi_precision: bool) -> Non
             f"{name} does not update rows lazily with float32 master copies.",
             advice="Leave one of lazy_update and multi_precision out.",
         )
+
+
+def require_fraction(name: str, value: float) -> float:
+    """Refuse anything but a number from 0 to below 1.
+
+    :raises ArgumentValueError: ``value`` is another one.
+    """
+    if not 0 <= value < 1:
+        raise ArgumentValueError(f"{name} is {value}.", advice=f"Give a {name} of at least 0 and below 1.")
+    return float(value)
 
 
 def require_not_negative(name: str, value: float) -> float:

@@ -12,7 +12,7 @@ from ostinato.errors import ArgumentValueError, ContractError
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import fused_kernels
 from ostinato.optim.rules.blocks import Block, Job, chosen_row_blocks
-from ostinato.optim.rules.missed_steps import MissedSteps
+from ostinato.optim.rules.missed_steps import MISSED_STEPS, MissedSteps
 from ostinato.optim.rules.optimizer import (
     Index,
     Optimizer,
@@ -115,7 +115,7 @@ class SGD(Optimizer):
         state = super()._new_state(index, weight)
         if self.row_update == "dense_lazy" and weight.ndim:
             state["row_step"] = torch.zeros(len(weight), dtype=torch.int64, device=weight.device)
-            state["missed_steps"] = MissedSteps()
+            state[MISSED_STEPS] = MissedSteps()
         return state
 
     def _update_dense(self, jobs: list[Job], step: Step) -> None:
@@ -133,7 +133,7 @@ class SGD(Optimizer):
 
     def _update_late_rows(self, job: Job, gradient: RowSparse, step: Step) -> None:
         """Catch the listed rows up and update them by the dense rule; let all others miss this step."""
-        missed: MissedSteps = job.state["missed_steps"]
+        missed: MissedSteps = job.state[MISSED_STEPS]
         if len(missed) >= MAX_MISSED_STEPS:
             self.catch_up(job.index, job.weight, job.state)
         row_step: Tensor = job.state["row_step"]
@@ -148,7 +148,7 @@ class SGD(Optimizer):
 
         Costs as much as the rows that are behind. With all rows, the steps are forgotten afterwards.
         """
-        missed: MissedSteps | None = state.get("missed_steps")
+        missed: MissedSteps | None = state.get(MISSED_STEPS)
         if missed is None or not len(missed):
             return
         row_step: Tensor = state["row_step"]

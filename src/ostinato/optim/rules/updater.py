@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentValueError
-from ostinato.optim.rules.missed_steps import MissedSteps
+from ostinato.optim.rules.missed_steps import MISSED_STEPS, MissedSteps
 from ostinato.optim.rules.optimizer import Gradient, Index, Optimizer, State
 
 FORMAT = 1
@@ -154,8 +154,10 @@ def unpack_state(packed: Mapping[str, Any]) -> State:
     """Give the state that :func:`pack_state` described, with copies of its tensors."""
     state: State = {}
     for name, value in packed.items():
-        if isinstance(value, Mapping):
+        if name == MISSED_STEPS:
             state[name] = MissedSteps.from_state_dict(value)
+        elif isinstance(value, Mapping):
+            state[name] = unpack_state(value)
         else:
             state[name] = value.detach().clone() if isinstance(value, Tensor) else value
     return state
