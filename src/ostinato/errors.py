@@ -117,7 +117,7 @@ class RunLockedError(RunError):
     """Another live process trains in this folder. Fields: ``folder``, ``pid``, ``host``, ``since``."""
 
 
-class DamagedRunError(RunError):
+class DamagedRunError(RunError, RuntimeError):
     """A run folder holds state, and none of it can be read whole. Fields: ``folder``, ``damage``."""
 
     exit_code = 4

@@ -114,6 +114,15 @@ def test_a_second_state_of_one_iteration_takes_its_place_and_its_reasons(
     assert manifest.average_loss == pytest.approx(1 / 11)
 
 
+def test_a_third_state_of_one_iteration_takes_the_place_of_the_second(
+    run: RunFolder, make_content: MakeContent
+) -> None:
+    names = [_save(run, make_content(10, average_loss=float(number))) for number in range(3)]
+    assert names == ["00000010", "00000010-2", "00000010-3"]
+    assert [str(name) for name in run.names()] == names[-1:]
+    assert run.scan().manifests[0].average_loss == 2
+
+
 def test_an_error_state_is_kept_apart_and_never_chosen(run: RunFolder, make_content: MakeContent) -> None:
     _save(run, make_content(10))
     assert _save(run, make_content(12, reasons=("error",))) == "00000012-error"

@@ -74,7 +74,7 @@ def test_a_second_generation_of_an_iteration_takes_the_place_of_the_first() -> N
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"latest": 1}, {"latest": 0}, {"snapshots": 0}, {"snapshots": -2}, {"best": -1}, {"errors": -1}]
+    "wrong", [{"latest": -2}, {"latest": 0}, {"snapshots": 0}, {"snapshots": -2}, {"best": -1}, {"errors": -1}]
 )
 def test_policies_that_keep_too_little_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ArgumentValueError):

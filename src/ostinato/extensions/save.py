@@ -6,23 +6,28 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
+from ostinato.dist import Alone, Group
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, OstinatoError, SaveError, StateError
+from ostinato.extensions.rank_states import rank_state_for
 from ostinato.extensions.save_due import SaveDue
 from ostinato.extensions.state_parts import StateParts, join_state, split_state
 from ostinato.loop.extension import PRIORITY_SNAPSHOT, Extension
 from ostinato.loop.protocols import TrainerView
+from ostinato.loop.triggers.parts import group_of
 from ostinato.runs.best import BestBar, judge
 from ostinato.runs.content import KEEP_OPTIMIZER, GenerationContent, LoadedGeneration
 from ostinato.runs.folder import RunFolder
+from ostinato.runs.ranked_store import PATIENCE, RankedStore
 from ostinato.runs.retention import RetentionPolicy
 from ostinato.runs.store import RunStore
-from ostinato.runs.tree import pack_tree
+from ostinato.runs.tree import pack_shared_tree
 from ostinato.runs.writer import SaveResult
 
 _log = logging.getLogger(__name__)
@@ -31,21 +36,28 @@ SaveOptimizer = Literal["always", "exit", "never"]
 
 
 class GenerationStore(Protocol):
-    """Where generations go; :class:`ostinato.runs.store.RunStore` is one."""
+    """Where generations go: :class:`ostinato.runs.store.RunStore`, or, for several ranks,
+    :class:`ostinato.runs.ranked_store.RankedStore`."""
 
     def open(self) -> None: ...
 
-    def load(self, which: int | str | None = None) -> LoadedGeneration | None: ...
+    def load(self, which: int | str | Path | None = None) -> LoadedGeneration | None: ...
 
     def prepare(self, state: Iterable[Tensor]) -> None: ...
 
     def submit(self, content: GenerationContent) -> None: ...
 
+    def submit_alone(self, content: GenerationContent) -> None: ...
+
     def poll(self) -> list[SaveResult]: ...
+
+    def settle(self) -> None: ...
 
     def flush(self) -> list[SaveResult]: ...
 
     def add_reasons(self, generation: str, *reasons: str) -> None: ...
+
+    def hurry(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -70,15 +82,29 @@ class Snapshot(Extension):
     a save that fails is a warning, training goes on, and the next save tries again. Only the last save of a run raises
     when it fails, after a second try.
 
-    :param max_size: how many snapshots are kept, or, without ``snapshot_every``, how many saves of any kind (two at
-        least are kept anyway); -1 for all.
-    :param snapshot_on_error: also save the state in which an error ends the run. It is never loaded by itself.
+    Several ranks save and load together, on a disk that all of them share. Rank 0 chooses what is loaded, and all load
+    the same. It writes what is common; every rank writes the states of its random generators, of its loader, and the
+    parts it owns of what is cut over the ranks (see :class:`ostinato.runs.RowCut` and :class:`ostinato.runs.PerRank`).
+    A save counts when all of them have written, and how it ended is told to all at the next save or at the end. The run
+    goes on with any other number of ranks; :mod:`ostinato.extensions.rank_states` says with what.
+
+    :param max_size: how many snapshots are kept, or, without ``snapshot_every``, how many saves of any kind; -1 for
+        all. The best state and that of an error are counted apart. With 1, a state that is damaged later has none
+        before it to fall back on.
+    :param snapshot_on_error: also save the state in which an error ends the run. It is never loaded by itself;
+        ``resume_from`` can name it. Rank 0 writes it alone, so tables that are cut over several ranks cannot be in it,
+        and nothing is saved where there are such.
     :param save_last: save once more at the end of a run, if something was trained since the last save.
     :param autoload: go on from the newest whole state. Without it, a folder that holds a run is refused.
-    :param resume_from: go back to this generation (iteration or name) first; what is newer is set aside, not deleted.
-    :param target: saved and loaded in place of the trainer; needs ``state_dict`` and ``load_state_dict``.
-    :param monitor: key of the observation whose mean since the last save decides what is the best state so far.
+    :param resume_from: go back to this generation (iteration, name or folder) first; what is newer is set aside, not
+        deleted, and named in a warning. A new run may begin with a generation of another run, given by its folder.
+    :param target: saved and loaded in place of the trainer; needs ``state_dict`` and ``load_state_dict``. It does not
+        bring the counters of the trainer back; iterations are counted on from those of the state that was loaded.
+    :param monitor: key of the observation whose mean since the last save decides what is the best state so far; of
+        several ranks, the mean over all of them.
     :param mode: ``min`` or ``max``: which means are better.
+    :param best_size: how many of the states that were the best so far are kept; the worst of them goes first.
+    :param strict: make it an error when an extension or trigger has no saved state, or a saved one is not registered.
     :param every: when an ordinary save is due. A trigger given to ``extend`` replaces it; then ``snapshot_every`` and
         :meth:`request_save` have no effect, and ``monitor`` looks at the moment of the save alone.
     :param snapshot_every: when a snapshot is due, that is kept for its own sake; a save is made for it.
@@ -87,6 +113,7 @@ class Snapshot(Extension):
     :param minimum_iterations: a mean over fewer iterations never makes a best state.
     :param store: where to save; ``max_size`` then has no effect, since the store has its own policy of what to keep.
     :param on_result: called in the trainer's thread with the result of every save.
+    :param patience: seconds after which rank 0 gives up a save of which another rank's part does not come.
     :raises ArgumentTypeError: ``max_size`` is no whole number.
     :raises ArgumentValueError: a value is out of range.
     """
@@ -101,10 +128,12 @@ class Snapshot(Extension):
         *,
         save_last: bool = True,
         autoload: bool = True,
-        resume_from: int | str | None = None,
+        resume_from: int | str | Path | None = None,
         target: Any = None,
         monitor: str | None = None,
         mode: Literal["min", "max"] = "min",
+        best_size: int = 1,
+        strict: bool = False,
         every: Any = (1, "epoch"),
         snapshot_every: Any = None,
         save_optimizer: SaveOptimizer = "always",
@@ -112,6 +141,7 @@ class Snapshot(Extension):
         minimum_iterations: int = 1,
         store: GenerationStore | None = None,
         on_result: Callable[[SaveResult], None] | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         if isinstance(max_size, bool) or not isinstance(max_size, int):
             raise ArgumentTypeError(f"max_size must be a whole number, not {max_size!r}.")
@@ -122,10 +152,11 @@ class Snapshot(Extension):
         if save_optimizer not in ("always", "exit", "never"):
             raise ArgumentValueError(f"save_optimizer is {save_optimizer!r}; choose 'always', 'exit' or 'never'.")
         self.trigger = SaveDue(every, snapshot_every, monitor, on_asked=self._watch)
+        # Without snapshots of their own kind all saves are counted together, that of the end like any other.
         self._policy = (
-            RetentionPolicy(latest=max_size if max_size == -1 else max(2, max_size))
+            RetentionPolicy(latest=max_size, snapshots=max_size, session_ends=0, best=best_size)
             if snapshot_every is None
-            else RetentionPolicy(snapshots=max_size)
+            else RetentionPolicy(snapshots=max_size, best=best_size)
         )
         self.bar = BestBar(None, loss_definition)
         """The best mean so far."""
@@ -134,6 +165,11 @@ class Snapshot(Extension):
         self._autoload = autoload
         self._resume_from = resume_from
         self._target = target
+        self._strict = strict
+        self._patience = patience
+        self._group: Group = Alone()
+        self._loaded_iteration = 0
+        self._counted_before = 0  # iterations that a target has seen and the trainer does not count
         self._monitor = monitor
         self._maximize = mode == "max"
         self._save_optimizer = save_optimizer
@@ -157,8 +193,10 @@ class Snapshot(Extension):
         self.trigger.is_requested = True
 
     def settle(self) -> None:
-        """Wait until the save that is under way has ended."""
-        self._collect(wait=True)
+        """Wait until the save that is under way has ended, as far as this rank has a part in it."""
+        if self._store is not None:
+            self._store.settle()
+        self._collect()
 
     @property
     def last_saved(self) -> int | None:
@@ -168,15 +206,17 @@ class Snapshot(Extension):
     # --- hooks of the trainer -----------------------------------------------------------------------------------------
 
     def restore(self, trainer: TrainerView) -> None:
-        """Open the store and load what is there.
+        """Open the store and load what is there. Of several ranks all go on, or all raise.
 
         :raises RunLockedError: somebody else trains in this folder.
         :raises DamagedRunError: the folder holds state, and none of it can be read whole.
         :raises StateError: the folder holds a run, and ``autoload`` is off; or its state does not fit this program.
         """
+        self._group = group_of(trainer)
         store = self._given_store
         if store is None:
-            store = RunStore(RunFolder(trainer.out, policy=self._policy))
+            run = RunFolder(trainer.out, policy=self._policy)
+            store = RunStore(run) if self._group.size == 1 else RankedStore(run, self._group, patience=self._patience)
         store.open()
         self._store = store
         try:
@@ -188,10 +228,23 @@ class Snapshot(Extension):
                     f"The folder {trainer.out} already holds a run, at iteration {loaded.iteration:,}.",
                     advice="Choose an empty folder for a new run, or set autoload to go on with this one.",
                 )
-            self._load(trainer, loaded)
+            self._load_together(trainer, loaded)
         except BaseException:
             self._close()
             raise
+
+    def _load_together(self, trainer: TrainerView, loaded: LoadedGeneration) -> None:
+        problem: OstinatoError | None = None
+        try:
+            self._load(trainer, loaded)
+        except OstinatoError as error:
+            problem = error
+        told = self._group.gather(None if problem is None else problem.what)
+        if problem is not None:
+            raise problem
+        for rank, what in enumerate(told):
+            if what is not None:
+                raise StateError(f"Rank {rank} could not go on from the saved state: {what}", rank=rank)
 
     def _load(self, trainer: TrainerView, loaded: LoadedGeneration) -> None:
         stored_at = loaded.manifest.optimizer_iteration
@@ -202,9 +255,11 @@ class Snapshot(Extension):
                 stored_at,
                 loaded.iteration,
             )
-        parts = StateParts(dict(loaded.model), loaded.optimizer, loaded.state)
+        own = rank_state_for(loaded, self._group.rank, self._group.size)
+        parts = StateParts(dict(loaded.model), loaded.optimizer, loaded.state, own)
+        settings = {"strict": True} if self._strict and self._target is None else {}
         try:
-            self._target_of(trainer).load_state_dict(join_state(parts, trainer.updater))
+            self._target_of(trainer).load_state_dict(join_state(parts, trainer.updater), **settings)
         except (OstinatoError, torch.OutOfMemoryError):
             raise
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
@@ -213,8 +268,14 @@ class Snapshot(Extension):
                 f"{type(error).__name__}: {error}.",
                 advice="Go on with the program and the options that saved it, or restore another generation.",
             ) from error
-        self._start_iteration = loaded.iteration
+        self._loaded_iteration = loaded.iteration
         self._saved = {loaded.iteration: loaded.manifest.generation}
+
+    def initialize(self, trainer: TrainerView) -> None:
+        """Begin to count, now that everything is restored."""
+        self._start_iteration = trainer.updater.state.iteration
+        if self._target is not None:
+            self._counted_before = max(0, self._loaded_iteration - self._start_iteration)
 
     def __call__(self, trainer: TrainerView) -> None:
         """Save now."""
@@ -229,7 +290,7 @@ class Snapshot(Extension):
     def on_error(self, trainer: TrainerView, error: BaseException, traceback: TracebackType | None) -> None:
         """Save the state in which an error ended the run, if that was wanted."""
         if self._snapshot_on_error and self._store is not None:
-            self._store.submit(self._content(trainer, ("error",), with_optimizer=True, average=None, count=0))
+            self._store.submit_alone(self._content(trainer, ("error",), with_optimizer=True, average=None, count=0))
 
     def finalize(self, trainer: TrainerView) -> None:
         """Save the last state, wait for the disk, close the store.
@@ -239,10 +300,13 @@ class Snapshot(Extension):
         if self._store is None:
             return
         try:
-            iteration = trainer.updater.state.iteration
-            wanted = self._save_last and trainer.status != "failed" and iteration > self._start_iteration
+            if trainer.status == "failed":  # the other ranks may be gone
+                self._store.hurry()
+                self.settle()
+                return
             self._collect(wait=True)
-            if not wanted:
+            iteration = self._iteration(trainer)
+            if not self._save_last or trainer.updater.state.iteration <= self._start_iteration:
                 return
             reason = "signal" if _is_signal(getattr(trainer, "stop_reason", None)) else "session_end"
             if iteration in self._saved and self._asked_iteration == iteration and self._is_complete:
@@ -279,11 +343,16 @@ class Snapshot(Extension):
     def _save(self, trainer: TrainerView, reasons: list[str], *, complete: bool) -> None:
         if self._store is None:
             raise StateError("Snapshot was called before it was restored; run it in a trainer.")
-        iteration = trainer.updater.state.iteration
+        iteration = self._iteration(trainer)
         total, count = self.trigger.take()
         if count == 0 and self._monitor is not None and self._monitor in trainer.observation:
             total, count = float(trainer.observation[self._monitor]), 1
-        average = total / count if count else None
+        pending = _Pending(total, count, self.bar)
+        if self._monitor is not None and self._group.size > 1:
+            total, values = self._group.sum_of([total, float(count)])
+            average, count = (total / values if values else None), math.ceil(values / self._group.size)
+        else:
+            average = total / count if count else None
         before = self.bar
         self.bar, is_best = judge(
             before,
@@ -295,7 +364,7 @@ class Snapshot(Extension):
         )
         if is_best:
             reasons.append("best")
-        self._pending[iteration] = _Pending(total, count, before)
+        self._pending[iteration] = pending
         self._asked_iteration, self._is_complete = iteration, complete
         with_optimizer = complete and self._save_optimizer != "never"
         self._store.submit(
@@ -311,12 +380,12 @@ class Snapshot(Extension):
         average: float | None,
         count: int,
     ) -> GenerationContent:
-        parts = split_state(self._target_of(trainer).state_dict(), trainer.updater)
+        parts = self._parts(trainer)
         optimizer: Any = parts.optimizer
         if not with_optimizer:
             optimizer = KEEP_OPTIMIZER if self._save_optimizer == "exit" else None
         return GenerationContent(
-            iteration=trainer.updater.state.iteration,
+            iteration=self._iteration(trainer),
             model=parts.model,
             optimizer=optimizer,
             state=parts.rest,
@@ -325,7 +394,15 @@ class Snapshot(Extension):
             average_loss=average if average is not None and math.isfinite(average) else None,
             average_count=count,
             bar=self.bar,
+            rank_state=parts.of_rank,
         )
+
+    def _parts(self, trainer: TrainerView) -> StateParts:
+        tree = self._target_of(trainer).state_dict()
+        return split_state(tree, trainer.updater, several_ranks=self._group.size > 1)
+
+    def _iteration(self, trainer: TrainerView) -> int:
+        return trainer.updater.state.iteration + self._counted_before
 
     def _target_of(self, trainer: TrainerView) -> Any:
         return trainer if self._target is None else self._target
@@ -334,15 +411,16 @@ class Snapshot(Extension):
         """In every iteration: hear of saves that ended; after the first one, get the memory for the copies."""
         if not self._is_prepared and self._store is not None:
             self._is_prepared = True  # only now: optimizers make their state in their first step
-            parts = split_state(self._target_of(trainer).state_dict(), trainer.updater)
-            others = pack_tree([parts.optimizer, parts.rest])[1].values()
-            self._store.prepare([*parts.model.values(), *others])
+            parts = self._parts(trainer)
+            others = pack_shared_tree([parts.optimizer, parts.rest, parts.of_rank])[1]
+            rows = [cut.tensor for cut in others.rows.values()]
+            self._store.prepare([*parts.model.values(), *others.tensors.values(), *rows])
         self._collect()
 
     def _not_saved(self, iteration: int) -> SaveError:
         """The error of a last save, which no next save makes up for."""
         cause = self._last_error
-        newest = self.last_saved if self.last_saved is not None else self._start_iteration or None
+        newest = self.last_saved if self.last_saved is not None else self._loaded_iteration or None
         if newest is None:
             advice = "Nothing of this run is saved. Remove the cause, and start again."
         else:

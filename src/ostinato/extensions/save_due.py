@@ -11,9 +11,11 @@ from torch import Tensor
 
 from ostinato.loop.protocols import TrainerView
 from ostinato.loop.triggers.get_trigger import get_trigger
-from ostinato.loop.triggers.trigger import Trigger
+from ostinato.loop.triggers.parts import group_of
+from ostinato.loop.triggers.trigger import Decided, Trigger, decided_by
 
 _FOLD_AT = 256
+_AGREE_EVERY = 10
 
 
 class SaveDue(Trigger):
@@ -22,11 +24,17 @@ class SaveDue(Trigger):
     A trigger is asked after every update, with the observation complete. So this is also the place that sees every
     value of the watched loss; values stay tensors until a save needs their mean.
 
+    Where several ranks train together, each of them asks. What follows from the counters needs no message. Requests,
+    and triggers that could answer differently on different ranks, are agreed on every ``trainer.agree_every``
+    iterations (10 where the trainer does not say); of such a trigger the answers of rank 0 count.
+
     :param every: when an ordinary save is due, anything :func:`~ostinato.loop.triggers.get_trigger` takes.
     :param snapshot_every: when a snapshot is due; None: never.
     :param monitor: key of the observation whose mean is kept; None: none.
     :param on_asked: called with the trainer in every iteration.
     """
+
+    decided: Decided = "ranks"
 
     def __init__(
         self,
@@ -42,6 +50,7 @@ class SaveDue(Trigger):
         self._on_asked = on_asked
         self.is_requested = False
         self.is_snapshot_due = False
+        self._waiting = [False, False]  # answers of rank 0 that the others do not know yet
         self._values: list[Tensor] = []
         self._sum = 0.0
         self._count = 0
@@ -54,9 +63,25 @@ class SaveDue(Trigger):
             if value is not None:
                 self.add(value)
         # Both are asked every time: a trigger that is not asked loses its place.
-        is_save_due = self.every(trainer)
-        self.is_snapshot_due = self.snapshot_every(trainer)
-        return is_save_due or self.is_snapshot_due or self.is_requested
+        is_save_due, self.is_snapshot_due = self.every(trainer), self.snapshot_every(trainer)
+        if group_of(trainer).size == 1:
+            return is_save_due or self.is_snapshot_due or self.is_requested
+        return self._is_due_together(trainer, is_save_due)
+
+    def _is_due_together(self, trainer: TrainerView, is_save_due: bool) -> bool:
+        due = [is_save_due, self.is_snapshot_due]
+        for index, part in enumerate((self.every, self.snapshot_every)):
+            if decided_by(part) == "rank0":
+                self._waiting[index] |= due[index]
+                due[index] = False
+        is_asked_for = False
+        if trainer.updater.state.iteration % getattr(trainer, "agree_every", _AGREE_EVERY) == 0:
+            told = group_of(trainer).gather((*self._waiting, self.is_requested))
+            due = [due[0] or told[0][0], due[1] or told[0][1]]
+            is_asked_for = any(requested for _, _, requested in told)
+            self._waiting = [False, False]
+        self.is_snapshot_due = due[1]
+        return due[0] or due[1] or is_asked_for
 
     def add(self, value: Any) -> None:
         """Take one value of the watched loss: a number or a tensor with one element."""

@@ -3,6 +3,9 @@
 Weights go to one file under their names, optimizer state to another under the names of the parameters, everything else
 stays a tree. torch numbers the parameters of an optimizer; numbers change when a layer is frozen or another one comes
 first, names do not.
+
+Where several ranks train together, the updater's ``random`` and ``loader`` differ between them and are taken out too:
+every rank saves its own.
 """
 
 from __future__ import annotations
@@ -22,6 +25,10 @@ _log = logging.getLogger(__name__)
 BY_NAME = "by_parameter_name"
 """Key that marks an optimizer state whose numbers were replaced by names."""
 
+OF_RANK = ("random", "loader")
+"""Entries of an updater's state that every rank has for itself: the states of its generators, and what its loader says
+of its place in the data."""
+
 
 @dataclass(frozen=True)
 class StateParts:
@@ -30,20 +37,27 @@ class StateParts:
     :param model: tensors by name; with several models the model's name comes first.
     :param optimizer: states of the optimizers by optimizer name; None where there is none.
     :param rest: the tree without them, and how to put it together.
+    :param of_rank: what this rank has for itself; None where there is one rank, and it is part of ``rest``.
     """
 
     model: dict[str, Tensor]
     optimizer: dict[str, Any] | None
     rest: dict[str, Any]
+    of_rank: dict[str, Any] | None = None
 
 
-def split_state(tree: Mapping[str, Any], updater: Any) -> StateParts:
+def split_state(tree: Mapping[str, Any], updater: Any, *, several_ranks: bool = False) -> StateParts:
     """Take apart what ``trainer.state_dict()`` gives. Tensors are not copied.
+
+    The state of a plain object, such as a module, whose values are all tensors is all weights.
 
     :param updater: its ``models`` and ``optimizers``, mappings by name, tell the names of the parameters. Without them
         optimizer states stay as they are.
+    :param several_ranks: take out what every rank has for itself.
     """
     rest = dict(tree)
+    if rest and all(isinstance(key, str) and isinstance(value, Tensor) for key, value in rest.items()):
+        return StateParts(rest, None, {"plain": list(rest)})
     inner = rest.get("updater")
     if not isinstance(inner, Mapping):
         return StateParts({}, None, {"trainer": rest})
@@ -54,7 +68,8 @@ def split_state(tree: Mapping[str, Any], updater: Any) -> StateParts:
     if optimizers is not None:
         names = _parameter_names(updater)
         optimizers = {key: _to_names(state, _optimizer(updater, key), names, key) for key, state in optimizers.items()}
-    return StateParts(model, optimizers, {"trainer": rest, "models": layout})
+    of_rank = {key: inner.pop(key) for key in OF_RANK if key in inner} if several_ranks else None
+    return StateParts(model, optimizers, {"trainer": rest, "models": layout}, of_rank)
 
 
 def join_state(parts: StateParts, updater: Any) -> dict[str, Any]:
@@ -64,11 +79,13 @@ def join_state(parts: StateParts, updater: Any) -> dict[str, Any]:
     parameters that are gone are left out, and both are logged. Where no optimizer state was saved, the optimizers keep
     the state they have.
     """
+    if "plain" in parts.rest:
+        return {name: parts.model[name] for name in parts.rest["plain"]}
     tree = dict(parts.rest["trainer"])
     inner = tree.get("updater")
     if not isinstance(inner, Mapping):
         return tree
-    inner = dict(inner)
+    inner = {**inner, **(parts.of_rank or {})}
     tree["updater"] = inner
     layout = parts.rest.get("models")
     if layout is not None:

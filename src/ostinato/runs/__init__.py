@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from ostinato.runs.folder import Commit, RunFolder
     from ostinato.runs.generation_files import Damage
     from ostinato.runs.manifest import GenerationName, Manifest
+    from ostinato.runs.per_rank import PerRank, RankStates
+    from ostinato.runs.ranked_store import RankedStore
     from ostinato.runs.retention import RetentionPolicy, to_delete, why_kept
+    from ostinato.runs.row_cut import RowCut, RowCutTable
     from ostinato.runs.sessions import Session
     from ostinato.runs.store import RunStore
     from ostinato.runs.tree import Tree, pack_tree, unpack_tree
@@ -29,7 +32,10 @@ _HOMES = {
     "folder": ("Commit", "RunFolder"),
     "generation_files": ("Damage",),
     "manifest": ("GenerationName", "Manifest"),
+    "per_rank": ("PerRank", "RankStates"),
+    "ranked_store": ("RankedStore",),
     "retention": ("RetentionPolicy", "to_delete", "why_kept"),
+    "row_cut": ("RowCut", "RowCutTable"),
     "sessions": ("Session",),
     "store": ("RunStore",),
     "tree": ("Tree", "pack_tree", "unpack_tree"),
@@ -49,7 +55,12 @@ __all__ = [
     "GenerationWriter",
     "LoadedGeneration",
     "Manifest",
+    "PerRank",
+    "RankStates",
+    "RankedStore",
     "RetentionPolicy",
+    "RowCut",
+    "RowCutTable",
     "RunFolder",
     "RunStore",
     "RunView",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ostinato.runs.best import BestBar
 from ostinato.runs.manifest import Manifest
+from ostinato.runs.per_rank import RankStates
 from ostinato.runs.sessions import Session
 from ostinato.runs.tree import Tree
 
@@ -31,6 +32,9 @@ class GenerationContent:
     :param average_loss: mean of the watched loss since the last save; not finite counts as None.
     :param average_count: iterations in it.
     :param bar: the lowest average so far, this one included.
+    :param rank_state: what this rank alone needs to go on, a tree; None where there is nothing of that kind. Where
+        several ranks save together, everything else but :class:`~ostinato.runs.row_cut.RowCut` and
+        :class:`~ostinato.runs.per_rank.PerRank` leaves is written by rank 0.
     """
 
     iteration: int
@@ -42,14 +46,16 @@ class GenerationContent:
     average_loss: float | None = None
     average_count: int = 0
     bar: BestBar = field(default_factory=BestBar)
+    rank_state: Tree = None
 
 
 @dataclass(frozen=True)
 class LoadedGeneration:
-    """One verified state, read from disk. Tensors are on the CPU.
+    """One verified state, read from disk. Tensors are on the CPU; tables cut by rows stay on the disk.
 
     :param options: the effective options of the run at that time, nested; empty where none were recorded.
     :param sessions: those recorded in it.
+    :param rank_states: what each of the ranks that saved it has for itself.
     """
 
     manifest: Manifest
@@ -58,6 +64,7 @@ class LoadedGeneration:
     state: Tree
     options: Mapping[str, Any]
     sessions: tuple[Session, ...]
+    rank_states: RankStates = field(default_factory=lambda: RankStates(1, lambda _rank: None))
 
     @property
     def iteration(self) -> int:

@@ -5,30 +5,37 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ostinato.errors import ArgumentValueError, DamagedRunError, RunError, SaveError, StateError
-from ostinato.runs.atomic import ChecksumMismatchError, Files
-from ostinato.runs.commit import TEMPORARY_PREFIX, PackedContent, non_finite_names, pack, write_generation
+from ostinato.errors import ArgumentValueError, BadInputError, DamagedRunError, RunError, SaveError, StateError
+from ostinato.runs.atomic import ChecksumMismatchError, FileRecord, Files
+from ostinato.runs.commit import (
+    STAGING_MARK,
+    TEMPORARY_PREFIX,
+    PackedContent,
+    non_finite_names,
+    pack,
+    write_generation,
+)
 from ostinato.runs.content import GenerationContent, LoadedGeneration
 from ostinato.runs.eviction import TRASH_PREFIX, evict
 from ostinato.runs.generation_files import (
-    MODEL_FILE,
     OPTIMIZER_FILE,
     Damage,
     DamagedGenerationError,
     read_manifest_of,
 )
 from ostinato.runs.identity import RUN_FILE, RunIdentity, now, read_identity
-from ostinato.runs.journal import JOURNAL_FILE, Journal
+from ostinato.runs.journal import JOURNAL_FILE, UNREADABLE, Journal
 from ostinato.runs.lock import RunLock
 from ostinato.runs.manifest import MANIFEST_FILE, GenerationName, Manifest, merge_reasons
 from ostinato.runs.moves import INTENT_FILE, SET_ASIDE, pending_moves, plan_restore
-from ostinato.runs.retention import RetentionPolicy, to_delete
+from ostinato.runs.retention import RetentionPolicy, policy_of, to_delete
 from ostinato.runs.save_errors import explained
 from ostinato.runs.sessions import Session, next_number, sessions_at_save
 from ostinato.runs.verification import read_generation, verify_generation
@@ -38,6 +45,9 @@ _log = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.yaml"
 DAMAGED = "damaged"
+
+TakeIn = Callable[[Path], Mapping[str, FileRecord]]
+"""Puts files that others have written into a folder."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +141,7 @@ class RunFolder(RunView):
             self._finish_restore()
             self._remove_leftovers()
             self._identity = self._find_identity(recipe)
+            self._compare_with_journal()
         except OSError as error:
             self.close()
             raise RunError(
@@ -171,18 +182,50 @@ class RunFolder(RunView):
             return
         if moves is not None:
             moves.carry_out(self.path, self.files)
-            self.journal.add("restore", time=now(), generation=moves.target, finished_later=True)
+            pairs = [list(pair) for pair in moves.pairs]
+            self.journal.add("restore", time=now(), generation=moves.target, moves=pairs, finished_later=True)
             self._notice(f"A restore of generation {moves.target} had been interrupted; it is finished now.")
 
     def _remove_leftovers(self) -> None:
         for entry in list(self.generations_path.iterdir()):
             for prefix in (TEMPORARY_PREFIX, TRASH_PREFIX):
-                name = entry.name.removeprefix(prefix)
+                name = entry.name.removeprefix(prefix).partition(STAGING_MARK)[0]
                 if entry.name.startswith(prefix) and entry.is_dir() and GenerationName.parse(name) is not None:
                     try:
                         self.files.remove_tree(entry)
                     except OSError as error:
                         self._notice(f"The left-over folder {entry} could not be removed: {error.strerror or error}.")
+
+    def _compare_with_journal(self) -> None:
+        """Tell what the journal and the generations do not agree on, and finish an eviction that was cut off."""
+        found = self.journal.find_out()
+        here = {str(name) for name in self.names()}
+        if here and not found.exists:
+            self._notice(
+                f"{JOURNAL_FILE} is missing or empty; what is in {GENERATIONS}/ is used, and it is begun anew."
+            )
+            for manifest in self.scan().manifests:
+                self.journal.add("commit", **_journal_fields(manifest))
+            return
+        if found.unreadable_lines:
+            self._notice(f"{JOURNAL_FILE} has {found.unreadable_lines} unreadable line(s); no state is lost with them.")
+            self.journal.add(UNREADABLE, time=now(), lines=found.unreadable_lines)
+        elsewhere = {str(name) for names in self.set_aside().values() for name in names}
+        damaged = {path.name.partition(".")[0] for path in self.generations_path.glob(f"{DAMAGED}/*")}
+        gone = [
+            name
+            for name, event in found.last.items()
+            if event not in ("evict", "gone") and name not in here | elsewhere | damaged
+        ]
+        if gone:
+            self._notice(f"Generation(s) {', '.join(gone)} of {self.path} were removed by somebody else.")
+            for name in gone:
+                self.journal.add("gone", time=now(), generation=name)
+        marked = {name for name in here if found.last.get(name) == "evict"}
+        if marked:
+            manifests = self.scan().manifests
+            unwanted = to_delete(manifests, policy_of(manifests))
+            evict(self.files, self.generations_path, [name for name in unwanted if name in marked])
 
     def _find_identity(self, recipe: str) -> RunIdentity:
         manifests = self.scan().manifests
@@ -225,26 +268,22 @@ class RunFolder(RunView):
         try:
             return read_generation(self.locate(name))
         except DamagedGenerationError as error:
-            raise DamagedRunError(
-                f"Generation {name} of {self.path} is damaged: {error.damage}.",
-                advice="Choose another one; 'ostinato runs show' lists them.",
-                folder=self.path,
-                damage=[error.damage],
-            ) from error
+            raise self.damaged(error.damage) from error
 
-    def load_newest(self) -> LoadedGeneration | None:
+    def load_newest(self, read: Callable[[Path], LoadedGeneration] = read_generation) -> LoadedGeneration | None:
         """The newest whole state, or None when this run has none yet.
 
         A damaged newest generation is named in :attr:`notices`, moved to ``generations/damaged/`` when the folder is
         open, and the one before is used. States in which an error ended the run are never chosen.
 
+        :param read: reads and verifies the generation in a folder.
         :raises DamagedRunError: there is or was state, and none of it can be read whole.
         :raises RunError: a generation cannot be read for a reason that says nothing about its content.
         """
         damage: list[Damage] = []
         for name in reversed([name for name in self.names() if not name.error]):
             try:
-                loaded = read_generation(self.generations_path / str(name))
+                loaded = read(self.generations_path / str(name))
             except DamagedGenerationError as error:
                 damage.append(error.damage)
                 continue
@@ -263,12 +302,76 @@ class RunFolder(RunView):
             raise self._all_damaged(damage)
         return None
 
-    def load(self, which: int | str) -> LoadedGeneration:
-        """Go back to one generation and load it; what is newer is set aside, see :meth:`restore`."""
-        manifest = self.restore(which)
-        loaded = self.read(manifest.generation)
-        self._sessions = loaded.sessions
+    def load(self, which: int | str | Path) -> LoadedGeneration:
+        """Go back to one generation and load it, see :meth:`go_back`."""
+        folder = self.go_back(which)
+        try:
+            loaded = read_generation(folder)
+        except DamagedGenerationError as error:
+            raise self.damaged(error.damage) from error
+        self.take_over(loaded)
         return loaded
+
+    def go_back(self, which: int | str | Path) -> Path:
+        """Make one generation that from which the run goes on; what is newer is set aside and named, see
+        :meth:`restore`.
+
+        :param which: its iteration, its name or its folder. A new run may also begin with a generation of another run,
+            given by its folder.
+        :return: the folder to read it from.
+        :raises BadInputError: there is none, or it is another run's and this one has generations of its own.
+        """
+        name: int | str = which if isinstance(which, int) else str(which)
+        if isinstance(name, str) and self._is_path(name):
+            path = Path(name)
+            if path.resolve().parent != self.generations_path.resolve():
+                return self._generation_elsewhere(path)
+            name = path.name
+        before = self.names()
+        manifest = self.restore(name)
+        aside = [str(found) for found in before if found not in self.names()]
+        if aside:
+            self._notice(
+                f"Going on from generation {manifest.generation}, as asked for. Newer ones were set aside below "
+                f"{GENERATIONS}/{SET_ASIDE}, not deleted: {', '.join(aside)}."
+            )
+        return self.generations_path / manifest.generation
+
+    def take_over(self, loaded: LoadedGeneration) -> None:
+        """Go on with the sessions of a loaded generation."""
+        self._sessions = loaded.sessions
+
+    @staticmethod
+    def _is_path(text: str) -> bool:
+        return any(separator in text for separator in ("/", os.sep)) or (
+            GenerationName.parse(text) is None and (Path(text) / MANIFEST_FILE).is_file()
+        )
+
+    def _generation_elsewhere(self, path: Path) -> Path:
+        if self.names():
+            raise BadInputError(
+                f"{path} is no generation of the run {self.path}, which has generations of its own.",
+                advice="Give the folder of a generation of another run only to a run that is new.",
+                folder=self.path,
+            )
+        try:
+            read_manifest_of(path)
+        except DamagedGenerationError as error:
+            raise BadInputError(
+                f"{path} is no generation: {error.damage.file} {error.damage.what}.",
+                advice="Give an iteration, a generation's name, or the folder of a generation.",
+                folder=self.path,
+            ) from error
+        return path
+
+    def damaged(self, damage: Damage) -> DamagedRunError:
+        """The error that says of one generation that it is not whole."""
+        return DamagedRunError(
+            f"Generation {damage.generation} of {self.path} is damaged: {damage}.",
+            advice="Choose another one; 'ostinato runs show' lists them.",
+            folder=self.path,
+            damage=[damage],
+        )
 
     def _shows_lost_state(self) -> bool:
         places = [self.generations_path / DAMAGED, self.generations_path / SET_ASIDE]
@@ -354,20 +457,27 @@ class RunFolder(RunView):
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
-    def pack(self, content: GenerationContent) -> PackedContent:
+    def pack(self, content: GenerationContent, rank: int = 0, world_size: int = 1) -> PackedContent:
         """Make a content ready for :meth:`commit`, in the moment in which it is true. Copies no tensor.
 
+        :param rank: with ``world_size``: of the ranks that save together.
         :raises ArgumentTypeError: it holds something that cannot be saved.
         """
         sessions = sessions_at_save(self._sessions, self._session, content.iteration)
-        return pack(content, sessions=sessions, options=self._options, time=now())
+        return pack(content, sessions=sessions, options=self._options, time=now(), rank=rank, world_size=world_size)
 
-    def commit(self, packed: PackedContent) -> Commit:
+    def next_name(self, content: GenerationContent) -> GenerationName:
+        """The name that the next generation with this content gets."""
+        return self._free_generation(content.iteration, "error" in content.reasons)
+
+    def commit(self, packed: PackedContent, take_in: TakeIn | None = None) -> Commit:
         """Write one generation, read it back, and remove what the policy no longer wants.
 
         When a regular generation of this iteration exists, the new one gets a second name and takes its place; nothing
         committed is ever written over.
 
+        :param take_in: puts the files of the other ranks into the folder it is given, and tells what they are. Each of
+            these ranks has read back its own.
         :raises SaveError: it cannot be relied on; the generations before are as they were.
         """
         self._require_open()
@@ -379,7 +489,7 @@ class RunFolder(RunView):
             error_state = "error" in content.reasons
             with explained(self.path, content.iteration):
                 if not error_state:
-                    self._refuse_non_finite(packed)
+                    refuse_non_finite(packed, self)
                 scan = self.scan()
                 regular = [m for m in scan.manifests if not m.name.error]
                 optimizer_from = _with_optimizer(regular) if packed.keeps_optimizer else None
@@ -400,12 +510,21 @@ class RunFolder(RunView):
                     loss_definition=content.bar.definition,
                     lowest_average=content.bar.lowest,
                     optimizer_iteration=optimizer_iteration,
+                    world_size=packed.world_size,
                     policy=asdict(self.policy),
                 )
                 for replaced in () if error_state else [m for m in regular if m.iteration == content.iteration]:
                     manifest = _in_place_of(replaced, manifest)
-                manifest = write_generation(self.files, self.generations_path, packed, manifest, optimizer_from)
-                self._read_back(manifest)
+                taken: dict[str, FileRecord] = {}
+
+                def keep_in_mind(folder: Path) -> Mapping[str, FileRecord]:
+                    taken.update({} if take_in is None else take_in(folder))
+                    return taken
+
+                manifest = write_generation(
+                    self.files, self.generations_path, packed, manifest, optimizer_from, keep_in_mind
+                )
+                self._read_back(manifest, read_by_others=taken)
             warnings = [self.journal.add("commit", **_journal_fields(manifest))]
             deleted, failures = self._apply_policy([*scan.manifests, manifest])
             return Commit(manifest, tuple(deleted), tuple(text for text in [*warnings, *failures] if text))
@@ -429,7 +548,9 @@ class RunFolder(RunView):
             return updated
 
     def _free_generation(self, iteration: int, error: bool) -> GenerationName:
-        version = 1
+        # Above all others of this iteration, so that it counts as the newest of them, also when a lower one is free.
+        others = [name.version for name in self.names() if (name.iteration, name.error) == (iteration, error)]
+        version = max(others, default=0) + 1
         while True:
             name = GenerationName(iteration, version, error)
             path = self.generations_path / str(name)
@@ -437,23 +558,7 @@ class RunFolder(RunView):
                 return name
             version += 1
 
-    def _refuse_non_finite(self, packed: PackedContent) -> None:
-        names = non_finite_names(packed.tensors_of(MODEL_FILE))
-        if names:
-            good = [str(name) for name in self.names() if not name.error]
-            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            raise SaveError(
-                f"The state at iteration {packed.content.iteration:,} was not saved: weights are not finite numbers "
-                f"({shown}).",
-                advice=f"Generation {good[-1]} is good; restart from it, with a lower learning rate for example."
-                if good
-                else "Start again with a lower learning rate.",
-                folder=self.path,
-                iteration=packed.content.iteration,
-                non_finite=names,
-            )
-
-    def _read_back(self, manifest: Manifest) -> None:
+    def _read_back(self, manifest: Manifest, read_by_others: Collection[str]) -> None:
         folder = self.generations_path / manifest.generation
         problem: Damage | None = None
         try:
@@ -463,6 +568,8 @@ class RunFolder(RunView):
         except DamagedGenerationError as error:
             problem = error.damage
         for name, record in manifest.files.items():
+            if name in read_by_others:
+                continue
             try:
                 self.files.check(folder / name, record)
             except ChecksumMismatchError as error:
@@ -478,10 +585,11 @@ class RunFolder(RunView):
             )
 
     def _apply_policy(self, manifests: Sequence[Manifest]) -> tuple[list[str], list[str]]:
-        deleted, failures = evict(self.files, self.generations_path, to_delete(manifests, self.policy))
-        if deleted:
-            self.journal.add("evict", time=now(), generations=deleted)
-        return deleted, failures
+        unwanted = to_delete(manifests, self.policy)
+        by_name = {manifest.generation: manifest for manifest in manifests}
+        for name in unwanted:  # told before it goes, so that a generation that is gone without a word was lost
+            self.journal.add("evict", **{**_journal_fields(by_name[name]), "time": now(), "evicted": True})
+        return evict(self.files, self.generations_path, unwanted)
 
     # --- restoring ----------------------------------------------------------------------------------------------------
 
@@ -525,6 +633,27 @@ class RunFolder(RunView):
         return self.restore(str([name for name in candidates[-1] if not name.error][-1]))
 
 
+def refuse_non_finite(packed: PackedContent, run: RunView) -> None:
+    """Refuse weights that are not finite numbers: such a state is never called good.
+
+    :raises SaveError: names them, and the generation that is good.
+    """
+    names = non_finite_names(packed.weights)
+    if names:
+        good = [str(name) for name in run.names() if not name.error]
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        raise SaveError(
+            f"The state at iteration {packed.content.iteration:,} was not saved: weights are not finite numbers "
+            f"({shown}).",
+            advice=f"Generation {good[-1]} is good; restart from it, with a lower learning rate for example."
+            if good
+            else "Start again with a lower learning rate.",
+            folder=run.path,
+            iteration=packed.content.iteration,
+            non_finite=names,
+        )
+
+
 def _with_optimizer(manifests: Sequence[Manifest]) -> Manifest | None:
     found = [m for m in manifests if OPTIMIZER_FILE in m.files]
     return found[-1] if found else None
@@ -539,14 +668,15 @@ def _in_place_of(replaced: Manifest, manifest: Manifest) -> Manifest:
 
 def _journal_fields(manifest: Manifest) -> dict[str, Any]:
     reasons = manifest.reasons
-    kind = next((k for r, k in (("error", "error"), ("signal", "signal"), ("session_end", "last")) if r in reasons), "")
+    kinds = {"error": "error", "signal": "signal", "session_end": "last", "best": "best"}
+    kind = next((kind for reason, kind in kinds.items() if reason in reasons), "regular")
     return {
         "time": manifest.time,
         "path": f"{GENERATIONS}/{manifest.generation}",
         "generation": manifest.generation,
         "iteration": manifest.iteration,
         "epoch": manifest.epoch,
-        "kind": kind or "regular",
+        "kind": kind,
         "reasons": list(reasons),
         "bytes": manifest.total_bytes,
         "average_loss": manifest.average_loss,

@@ -1,4 +1,4 @@
-"""The journal: one JSON line for each commit, restore and repair. For people and for plots.
+"""The journal: one JSON line for each commit, restore, eviction and repair. For people and for plots.
 
 No decision about what to load rests on it alone; a journal that is cut, zeroed or gone costs history, nothing else. The
 one thing it can do is to contradict: where it tells of commits and no generation is left, a run is not new.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,24 @@ _log = logging.getLogger(__name__)
 
 JOURNAL_FILE = "journal.jsonl"
 MAX_LINE_BYTES = 1024 * 1024
+
+
+UNREADABLE = "unreadable"
+"""The event that says how many lines before it could not be read, so that it is told once."""
+
+
+@dataclass(frozen=True)
+class JournalFindings:
+    """What a journal tells to somebody who opens the run.
+
+    :param exists: whether there is a line.
+    :param unreadable_lines: those that nobody was told of yet.
+    :param last: the last event of each generation: ``commit``, ``evict``, ``restore`` or ``gone``.
+    """
+
+    exists: bool
+    unreadable_lines: int
+    last: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -34,7 +52,8 @@ class Journal:
     def add(self, event: str, **fields: Any) -> str | None:
         """Append one line; a failure is a warning, since nothing depends on the journal.
 
-        :param event: ``commit``, ``mark`` (a further reason to keep it), ``evict``, ``restore`` or ``damage``.
+        :param event: ``commit``, ``mark`` (a further reason to keep it), ``evict`` (written before it goes),
+            ``restore``, ``damage``, ``gone`` (removed by somebody else) or ``unreadable`` (lines before this one).
         :return: what went wrong, or None.
         """
         try:
@@ -47,18 +66,30 @@ class Journal:
 
     def read(self) -> tuple[list[dict[str, Any]], int]:
         """All entries, oldest first, and how many lines could not be read."""
-        entries: list[dict[str, Any]] = []
-        broken = 0
+        lines = [_parsed(line) for line in self._lines()]
+        return [entry for entry in lines if entry is not None], lines.count(None)
+
+    def find_out(self) -> JournalFindings:
+        """What the journal tells to somebody who opens the run."""
+        exists = False
+        unreported = 0
+        last: dict[str, str] = {}
         for line in self._lines():
-            try:
-                entry = json.loads(line.decode())
-                if not isinstance(entry, dict):
-                    raise ValueError("no object")
-            except (ValueError, RecursionError):
-                broken += 1
-            else:
-                entries.append(entry)
-        return entries, broken
+            exists = True
+            entry = _parsed(line)
+            event = None if entry is None else entry.get("event")
+            if entry is None:
+                unreported += 1
+            elif event == UNREADABLE:
+                unreported = 0
+            elif event in ("commit", "evict", "restore", "gone"):
+                names = [entry.get("generation")]
+                if event == "evict" and isinstance(entry.get("generations"), list):  # as it was written at first
+                    names += entry["generations"]
+                if event == "restore" and isinstance(entry.get("moves"), list):
+                    names += [str(pair[-1]).rpartition("/")[2] for pair in entry["moves"] if pair]
+                last.update({name: str(event) for name in names if isinstance(name, str)})
+        return JournalFindings(exists, unreported, last)
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -73,3 +104,11 @@ class Journal:
     def tells_of_commits(self) -> bool:
         """Whether any readable line is a commit."""
         return any(entry.get("event") == "commit" for entry in self.read()[0])
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None

@@ -15,8 +15,8 @@ _KEEP_ALL = -1
 class RetentionPolicy:
     """How many generations of each kind are kept. A generation stays while at least one rule wants it.
 
-    :param latest: the newest ones, whatever made them; two at least, so that a damaged newest one has one before it, or
-        -1 for all.
+    :param latest: the newest ones, whatever made them, or -1 for all. With 1, a newest one that is damaged later has
+        none before it.
     :param snapshots: those made by the snapshot interval; at least 1, or -1 for all.
     :param best: those that were the best so far, newest first, of the newest loss definition that has one.
     :param session_ends: the newest ones that ended a session, by the end of training, by request or by a signal.
@@ -34,11 +34,8 @@ class RetentionPolicy:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ArgumentTypeError(f"{name} must be a whole number, not {value!r}.")
-        if self.latest < 2 and self.latest != _KEEP_ALL:
-            raise ArgumentValueError(
-                f"latest is {self.latest}, but at least 2 generations must be kept.",
-                advice="With one alone, a damaged file would be the end of the run.",
-            )
+        if self.latest < 1 and self.latest != _KEEP_ALL:
+            raise ArgumentValueError(f"latest is {self.latest}; it must be at least 1, or -1 to keep all.")
         if self.snapshots != _KEEP_ALL and self.snapshots < 1:
             raise ArgumentValueError(f"snapshots is {self.snapshots}; it must be at least 1, or -1 to keep all.")
         for name in ("best", "session_ends", "errors"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from torch import Tensor
 
@@ -31,7 +32,7 @@ class RunStore:
             self._opened_here = True
         self.writer.open()
 
-    def load(self, which: int | str | None = None) -> LoadedGeneration | None:
+    def load(self, which: int | str | Path | None = None) -> LoadedGeneration | None:
         """The newest whole state, or None for a new run; or one named generation, to which the run then goes back.
 
         Begins a session, unless the caller has.
@@ -52,6 +53,17 @@ class RunStore:
     def submit(self, content: GenerationContent) -> None:
         """See :meth:`GenerationWriter.submit`."""
         self.writer.submit(content)
+
+    def submit_alone(self, content: GenerationContent) -> None:
+        """The same as :meth:`submit`: there are no other ranks to ask."""
+        self.submit(content)
+
+    def settle(self) -> None:
+        """Wait until what is under way has ended; :meth:`poll` then tells how."""
+        self.writer.wait()
+
+    def hurry(self) -> None:
+        """Nothing: there are no other ranks to wait for."""
 
     def poll(self) -> list[SaveResult]:
         """See :meth:`GenerationWriter.poll`."""

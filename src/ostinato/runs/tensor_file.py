@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentTypeError
-from ostinato.runs.atomic import CheckedReader, ChecksumMismatchError, FileRecord
+from ostinato.runs.atomic import CheckedReader, ChecksumMismatchError, FileRecord, open_regular
 
 DTYPES: dict[torch.dtype, str] = {
     torch.float64: "F64",
@@ -65,15 +67,18 @@ def file_order(tensors: Mapping[str, Tensor]) -> list[str]:
     return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
 
 
-def tensor_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+def tensor_pieces(
+    tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
     """The bytes of a safetensors file, tensor by tensor.
 
     Tensors on another device, and those with another memory order than C, are copied one at a time.
 
     :param tensors: by name; any device.
+    :param metadata: further texts for the header.
     :raises ArgumentTypeError: a tensor is sparse, quantized, complex or has no memory.
     """
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {"__metadata__": {"format": "pt", **(metadata or {})}}
     offset = 0
     names = file_order(tensors)
     for name in names:
@@ -129,35 +134,84 @@ def read_tensors(path: Path, record: FileRecord) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_all(reader: CheckedReader, size: int) -> dict[str, Tensor]:
-    length = int.from_bytes(reader.read(min(8, size)), "little")
+@dataclass(frozen=True)
+class TensorPlace:
+    """Where a tensor lies in a file.
+
+    :param start: of its first byte, from the start of the file.
+    :param end: one past its last.
+    """
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def read_header(path: Path) -> tuple[dict[str, TensorPlace], dict[str, str]]:
+    """What a file says that it holds; none of its tensors is read.
+
+    :return: the places by name, and the texts of the header.
+    :raises ChecksumMismatchError: it is missing, or no safetensors file.
+    """
+    descriptor = open_regular(path)
+    with open(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        try:
+            length = _header_length(file.read(8), size)
+            places, metadata = _parse_header(file.read(length), size)
+        except _NOT_OURS as error:
+            raise ChecksumMismatchError(f"is no safetensors file: {error}") from error
+    return {place.name: place for place in places}, metadata
+
+
+def _header_length(first: bytes, size: int) -> int:
+    length = int.from_bytes(first, "little")
     if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
         raise ValueError("its header is longer than the file")
-    header = json.loads(reader.read(length).decode())
-    header.pop("__metadata__", None)
-    data = size - 8 - length
+    return length
+
+
+def _parse_header(text: bytes, size: int) -> tuple[list[TensorPlace], dict[str, str]]:
+    """The places of the tensors, in the order of the header, and its texts.
+
+    :param size: of the file, in bytes.
+    """
+    header = json.loads(text.decode())
+    metadata = {str(key): str(value) for key, value in (header.pop("__metadata__", None) or {}).items()}
+    begin = 8 + len(text)
     places = []
     for name, entry in header.items():
         dtype = _BY_NAME[entry["dtype"]]
-        shape = [int(n) for n in entry["shape"]]
-        start, end = (int(n) for n in entry["data_offsets"])
+        shape = tuple(int(n) for n in entry["shape"])
+        start, end = (int(n) + begin for n in entry["data_offsets"])
         if len(shape) > MAX_DIMENSIONS:
             raise ValueError(
                 f"the tensor {name!r} has {len(shape):,} dimensions, more than the {MAX_DIMENSIONS} allowed"
             )
         if min(shape, default=0) < 0 or end - start != math.prod(shape) * dtype.itemsize:
             raise ValueError(f"the size of the tensor {name!r} does not fit its shape")
-        places.append((start, end, name, dtype, shape))
-    tensors: dict[str, Tensor] = {}
-    position = 0
-    for start, end, name, dtype, shape in sorted(places, key=lambda place: place[:2]):
-        if start != position or not start <= end <= data:
-            raise ValueError(f"the tensor {name!r} is not where the one before it ends, or lies outside of the file")
-        tensor = torch.empty(shape, dtype=dtype)
-        if end > start:
-            reader.read_into(bytes_of(tensor.view(-1).view(torch.uint8)))
-        tensors[name] = tensor
-        position = end
-    if position != data:
+        places.append(TensorPlace(name, dtype, shape, start, end))
+    position = begin
+    for place in sorted(places, key=lambda place: (place.start, place.end)):
+        if place.start != position or not place.start <= place.end <= size:
+            raise ValueError(
+                f"the tensor {place.name!r} is not where the one before it ends, or lies outside of the file"
+            )
+        position = place.end
+    if position != size:
         raise ValueError("it holds more than its tensors")
-    return {name: tensors[name] for name in header}
+    return places, metadata
+
+
+def _read_all(reader: CheckedReader, size: int) -> dict[str, Tensor]:
+    length = _header_length(reader.read(min(8, size)), size)
+    places, _ = _parse_header(reader.read(length), size)
+    tensors: dict[str, Tensor] = {}
+    for place in sorted(places, key=lambda place: (place.start, place.end)):
+        tensor = torch.empty(place.shape, dtype=place.dtype)
+        if place.end > place.start:
+            reader.read_into(bytes_of(tensor.view(-1).view(torch.uint8)))
+        tensors[place.name] = tensor
+    return {place.name: tensors[place.name] for place in places}

@@ -23,7 +23,9 @@ from ostinato.runs.generation_files import (
     using,
 )
 from ostinato.runs.manifest import Manifest
+from ostinato.runs.part_names import PartName
 from ostinato.runs.sessions import Session
+from ostinato.runs.shared_files import OPTIMIZER_PREFIX, SharedFiles, is_checked_by
 from ostinato.runs.tensor_file import read_tensors
 from ostinato.runs.tree import unpack_tree
 
@@ -49,13 +51,19 @@ def verify_generation(folder: Path) -> list[Damage]:
     return found
 
 
-def read_generation(folder: Path) -> LoadedGeneration:
+def read_generation(folder: Path, rank: int = 0, size: int = 1) -> LoadedGeneration:
     """A generation, read and verified in one pass over its files.
 
+    :param rank: with ``size``: of the ranks that load together. Files that were written in parts are checked in shares:
+        only all of the ranks together have checked everything.
     :raises DamagedGenerationError: a file is missing, changed or unreadable.
     :raises OSError: it cannot be read for a reason that says nothing about its content, such as missing permission.
     """
     manifest = read_manifest_of(folder)
+    for name, record in manifest.files.items():
+        if PartName.parse(name) is not None and is_checked_by(name, rank, size):
+            blaming(folder, name, lambda name=name, record=record: check_file(folder / name, record))
+    shared = SharedFiles(folder, manifest)
     state = read_json(folder, manifest, STATE_FILE)
     state_tensors = _read_tensors(folder, manifest, STATE_TENSORS)
     model = _read_tensors(folder, manifest, MODEL_FILE)
@@ -63,7 +71,9 @@ def read_generation(folder: Path) -> LoadedGeneration:
     if OPTIMIZER_FILE in manifest.files:
         raw = read_json(folder, manifest, OPTIMIZER_FILE)
         tensors = _read_tensors(folder, manifest, OPTIMIZER_TENSORS)
-        optimizer = using(folder, OPTIMIZER_FILE, lambda: unpack_tree(raw["optimizer"], tensors))
+        optimizer = using(
+            folder, OPTIMIZER_FILE, lambda: unpack_tree(raw["optimizer"], tensors, shared.leaves(OPTIMIZER_PREFIX))
+        )
 
     def assemble() -> LoadedGeneration:
         if state["iteration"] != manifest.iteration:
@@ -72,9 +82,10 @@ def read_generation(folder: Path) -> LoadedGeneration:
             manifest=manifest,
             model=model,
             optimizer=optimizer,
-            state=unpack_tree(state["state"], state_tensors),
+            state=unpack_tree(state["state"], state_tensors, shared.leaves()),
             options=dict(state["options"]),
             sessions=tuple(Session.from_json(raw) for raw in state["sessions"]),
+            rank_states=shared.own_states(),
         )
 
     return using(folder, STATE_FILE, assemble)

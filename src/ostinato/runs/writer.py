@@ -8,13 +8,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from torch import Tensor
 
 from ostinato.errors import SaveError, StateError
 from ostinato.runs.commit import PackedContent
 from ostinato.runs.content import GenerationContent
-from ostinato.runs.folder import Commit, RunFolder
+from ostinato.runs.folder import Commit
 from ostinato.runs.host_copy import HostCopy
 
 _log = logging.getLogger(__name__)
@@ -38,6 +40,23 @@ class SaveResult:
     seconds: float
 
 
+class CommitTarget(Protocol):
+    """Where a writer commits to; :class:`ostinato.runs.folder.RunFolder` is one."""
+
+    path: Path
+
+    def pack(self, content: GenerationContent) -> PackedContent:
+        """Make a content ready, in the moment in which it is true. Copies no tensor."""
+        ...
+
+    def commit(self, packed: PackedContent) -> Commit | None:
+        """Write it, in the writer's thread.
+
+        :raises SaveError: it cannot be relied on.
+        """
+        ...
+
+
 class GenerationWriter:
     """One thread that commits generations while training goes on.
 
@@ -48,7 +67,7 @@ class GenerationWriter:
     When there is no memory for the copy, the state is written straight from the tensors while training waits.
     """
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: CommitTarget) -> None:
         self.run = run
         self.last_hold_up = 0.0
         """Seconds that the last ``submit`` held up its caller."""
@@ -96,18 +115,26 @@ class GenerationWriter:
         :raises ArgumentTypeError: it holds something that cannot be saved.
         :raises StateError: the writer is not open.
         """
-        if self._thread is None:
-            raise StateError("The writer must be opened before something is submitted to it.")
         started = time.perf_counter()
         self._wait_until_idle()
-        packed = self.run.pack(content)
+        self.submit_packed(self.run.pack(content))
+        self.last_hold_up = time.perf_counter() - started
+
+    def submit_packed(self, packed: PackedContent) -> None:
+        """The same for a content that is packed already. Nothing may have changed since.
+
+        :raises StateError: the writer is not open.
+        """
+        if self._thread is None:
+            raise StateError("The writer must be opened before something is submitted to it.")
+        self._wait_until_idle()
         try:
             copied = packed.with_tensors(self._copy.copy(packed.tensors))
         except MemoryError:
             _log.warning(
                 "There is not enough memory for a copy of the state at iteration %d, so training waits until it is on "
                 "the disk. Lowering the batch size would help.",
-                content.iteration,
+                packed.content.iteration,
             )
             self._copy = HostCopy()
             result = self._commit(packed)
@@ -115,7 +142,6 @@ class GenerationWriter:
                 self._results.append(result)
         else:
             self._hand_over(copied)
-        self.last_hold_up = time.perf_counter() - started
 
     def poll(self) -> list[SaveResult]:
         """The saves that ended since the last call, oldest first. Never waits."""
@@ -125,6 +151,10 @@ class GenerationWriter:
             results = list(self._results)
             self._results.clear()
         return results
+
+    def wait(self) -> None:
+        """Wait until everything submitted is on the disk or has failed."""
+        self._wait_until_idle()
 
     def flush(self) -> list[SaveResult]:
         """Wait until everything submitted is on the disk or has failed, and tell how it ended."""
