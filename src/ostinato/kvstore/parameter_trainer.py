@@ -481,7 +481,7 @@ class ParameterTrainer:
         return whole
 
     def catch_up(self, name: str, rows: Tensor | None = None) -> None:
-        """Bring rows of a dense weight up to date whose updates were put off (``row_update="dense_lazy"``).
+        """Bring rows of a dense weight up to date whose updates were put off (SGD's ``update="dense_lazy"``).
 
         Comes before a forward pass reads them, and without ``rows`` before a model is evaluated or exported. Where the
         store updates, what is pulled is up to date.

@@ -229,7 +229,7 @@ class ParameterHandle:
         for replica, grown in zip(self.replicas, self.grown, strict=True):
             grad = replica.grad
             if grad is not None and grown:
-                given.append(grad.detach())
+                given.append(grad)
                 continue
             zeros: Tensor | RowSparse
             if sparse:
@@ -243,7 +243,7 @@ class ParameterHandle:
                     replica.grad = grad = dense
                 else:
                     grad.copy_(dense)
-                zeros = grad.detach()
+                zeros = grad
             given.append(zeros)
         return given
 

@@ -59,9 +59,11 @@ def _sum_rows(values: Sequence[RowSparse], device: torch.device) -> RowSparse:
 
 def write_value(value: Value, outputs: Sequence[Tensor]) -> None:
     """Copy a value to every output. A ``torch.sparse_coo`` output takes the rows of a row-sparse value."""
-    for output in outputs:
-        target = output.detach()
-        if isinstance(value, RowSparse):
-            target.copy_((value.to_coo() if target.layout == torch.sparse_coo else value.to_dense()).to(target.device))
-        else:
-            target.copy_(value)
+    with torch.no_grad():
+        for output in outputs:
+            if isinstance(value, RowSparse):
+                # Not through detach(): of a sparse tensor it is another one, with a list of rows of its own.
+                plain = value.to_coo() if output.layout == torch.sparse_coo else value.to_dense()
+                output.copy_(plain.to(output.device))
+            else:
+                output.copy_(value)
