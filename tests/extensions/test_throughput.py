@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ostinato.extensions import Throughput
+from ostinato.extensions.throughput import SpeedMonitor
 from ostinato.loop import Trainer
 
 
@@ -25,4 +26,22 @@ def test_averages_since_the_last_report_without_the_first_iteration(reporting_up
         assert seen[iteration]["time/reading"] == pytest.approx(0.25)
         assert seen[iteration]["time/computing"] == pytest.approx(0.5)
         assert seen[iteration]["time/elsewhere"] == pytest.approx(0.25)
+        assert seen[iteration]["time/waiting"] == pytest.approx(0.25)
     assert "speed/iterations" not in seen[1]
+
+
+def test_the_memory_of_its_trigger_travels() -> None:
+    throughput = Throughput((10, "iteration"))
+    throughput.load_state_dict({"format": 1, "trigger": {"unit": "iteration", "baseline": 3}})
+    assert throughput.state_dict() == {"format": 1, "trigger": {"unit": "iteration", "baseline": 3}}
+    with pytest.raises(ValueError, match="The saved state of Throughput has format None"):
+        throughput.load_state_dict({})
+
+
+def test_a_bad_trigger_is_refused() -> None:
+    with pytest.raises(TypeError, match="100 is not a trigger"):
+        Throughput(100)
+
+
+def test_users_of_composer_find_it_by_its_other_name() -> None:
+    assert SpeedMonitor is Throughput

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,14 @@ class TorchProfiler(Extension):
     ``warmup=2``, ``active=3`` and one cycle, the iterations 13, 14 and 15 of the run are recorded. Outside of a window
     this costs one comparison per iteration.
 
-    The trace ``trace_<first>-<last>.json`` (``trace_rank<r>_<first>-<last>.json`` where several ranks train) opens in
-    Perfetto (ui.perfetto.dev) and in chrome://tracing. It takes its name when it is whole.
+    The trace ``trace_<cycle>_<first>-<last>.json`` (``rank<r>_trace_...`` where several ranks train) opens in Perfetto
+    (ui.perfetto.dev) and in chrome://tracing. It takes its name when it is whole.
 
-    The profiler never ends the run: what goes wrong with it is logged, and training goes on without it. Nor does a
-    window end with the run: if the run ends in the middle of one, what was recorded is written under the iterations
-    that it really covers. How many windows are recorded is saved with the run: none is recorded again after a resume,
-    and one that was cut off by a kill is recorded from the iteration at which the run goes on.
+    The profiler never ends the run: what goes wrong with it is logged, and training goes on without it. If the run ends
+    in the middle of a window, what was recorded until then is written.
+
+    A resumed run records only the windows that are missing: those that its saved state knows, or whose whole trace is
+    in the folder, are not recorded again. One that was cut off is recorded from the iteration at which the run goes on.
 
     :param wait: iterations before the profiler starts, 0 or more.
     :param warmup: iterations whose record is thrown away, 0 or more.
@@ -49,7 +51,8 @@ class TorchProfiler(Extension):
     """
 
     trigger = (1, "iteration")
-    priority = PRIORITY_SNAPSHOT - 100  # last: a recorded iteration has all its extensions, saving included
+    # The last before whoever saves, so that a state saved in the iteration that ends a window knows of it.
+    priority = PRIORITY_SNAPSHOT + 1
     name = "torch_profiler"
 
     def __init__(
@@ -75,14 +78,30 @@ class TorchProfiler(Extension):
             "with_stack": with_stack,
         }
         self._recorded = 0  # windows
+        self._prefix = ""  # of file names
         self._profiler: Any = None
-        self._next = 0  # iterations to be completed when something is to be done; see __call__
+        self._next = 0  # the completed iteration from which on there is something to do; -1: nothing any more
         self._first = 0  # the first iteration that is recorded, while the profiler runs
 
     def initialize(self, trainer: TrainerView) -> None:
         """Find the next window; if it begins with the first update, start."""
-        self._plan(trainer.updater.state.iteration)
+        iteration = trainer.updater.state.iteration
+        self._prefix = _prefix(trainer)
+        if iteration > 0:  # a fresh run may find the traces of an older one
+            while self._recorded < self._repeat and self._is_on_disk(trainer, self._recorded + 1):
+                self._recorded += 1
+        self._plan(iteration)
         self(trainer)
+
+    def _folder_of(self, trainer: TrainerView) -> Path:
+        return trainer.out / "profile" if self._folder is None else self._folder
+
+    def _is_on_disk(self, trainer: TrainerView, cycle: int) -> bool:
+        """Whether the whole trace of a cycle is there, from a process whose state was not saved any more."""
+        name = re.compile(rf"{self._prefix}trace_{cycle}_(\d+)-(\d+)\.json")
+        folder = self._folder_of(trainer)
+        matches = [name.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+        return any(match and int(match[2]) - int(match[1]) + 1 >= self._active for match in matches)
 
     def _plan(self, iteration: int) -> None:
         """Note when the next window begins."""
@@ -95,7 +114,7 @@ class TorchProfiler(Extension):
     def __call__(self, trainer: TrainerView) -> None:
         """Start, step or stop the profiler when it is time."""
         iteration = trainer.updater.state.iteration
-        if iteration < self._next or self._next < 0:
+        if self._next < 0 or iteration < self._next:
             return
         try:
             self._go_on(trainer, iteration)
@@ -129,10 +148,8 @@ class TorchProfiler(Extension):
     def _stop_and_write(self, trainer: TrainerView, iteration: int) -> None:
         profiler, self._profiler = self._profiler, None
         profiler.stop()
-        folder = trainer.out / "profile" if self._folder is None else self._folder
-        group = getattr(trainer, "group", None)
-        rank = f"rank{group.rank}_" if group is not None and group.size > 1 else ""
-        path = folder / f"trace_{rank}{self._first}-{iteration}.json"
+        folder = self._folder_of(trainer)
+        path = folder / f"{self._prefix}trace_{self._recorded + 1}_{self._first}-{iteration}.json"
         files = Files()
         files.make_folder(folder)
         temporary = path.with_name(f".tmp-{path.name}")
@@ -175,6 +192,11 @@ class TorchProfiler(Extension):
         """
         check_format(state, STATE_FORMAT, "TorchProfiler")
         self._recorded = int(state["recorded"])
+
+
+def _prefix(trainer: TrainerView) -> str:
+    group = getattr(trainer, "group", None)
+    return f"rank{group.rank}_" if group is not None and group.size > 1 else ""
 
 
 def _count(value: Any, name: str, minimum: int) -> int:
