@@ -21,10 +21,28 @@ from ostinato.optim.rate_schedules import create_schedule
 from ostinato.optim.row_sparse_gradient import RowSparse
 
 FOLDER = "parameter-updates"
-OPTIMIZERS = (
-    "adabelief adadelta adagrad adam adamax adamw dcasgd ftml ftrl groupadagrad lamb lans lars nadam nag rmsprop sgd "
-    "sgld signum test"
-).split()
+OPTIMIZERS = [
+    "adabelief",
+    "adadelta",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "dcasgd",
+    "ftml",
+    "ftrl",
+    "groupadagrad",
+    "lamb",
+    "lans",
+    "lars",
+    "nadam",
+    "nag",
+    "rmsprop",
+    "sgd",
+    "sgld",
+    "signum",
+    "test",
+]
 
 
 @functools.cache
