@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,7 +121,7 @@ def test_what_some_ranks_saved_any_other_number_of_ranks_loads(tmp_path: Path, s
     alone.close()
 
 
-def test_a_save_costs_the_ranks_one_message_and_its_end_another(tmp_path: Path) -> None:
+def test_only_the_beginning_and_the_end_of_a_save_cost_messages(tmp_path: Path) -> None:
     def work(group: ThreadGroup) -> list[int]:
         counts = []
         with _opened(tmp_path, group) as store:
@@ -136,7 +137,7 @@ def test_a_save_costs_the_ranks_one_message_and_its_end_another(tmp_path: Path) 
                 counts.append(group.messages - before)
         return counts
 
-    assert on_ranks(2, work) == [[1, 0, 0, 1]] * 2
+    assert on_ranks(2, work) == [[1, 0, 0, 2]] * 2
 
 
 def test_training_goes_on_while_all_ranks_save(tmp_path: Path) -> None:
@@ -275,29 +276,33 @@ def _each_rank(
 class _FullDisk:
     """No room for files in folders whose name holds a text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, room_for_receipts: bool = True) -> None:
         self.text = text
+        self.room_for_receipts = room_for_receipts
         self.times = 0
 
     def __call__(self, moment: str, operation: str, path: Path) -> None:
-        if operation == "write" and moment == "before" and self.text in path.parent.name and "receipt" not in path.name:
+        if self.room_for_receipts and path.name == ".tmp-receipt.json":
+            return
+        if operation == "write" and moment == "before" and self.text in path.parent.name:
             self.times += 1
             raise OSError(28, "No space left on device", str(path))
 
 
+@pytest.mark.parametrize("room_for_receipts", [True, False])
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (".rank-00001", "rank 1 could not write its part: No space left on device"),
-        (".rank-00002", "rank 2 could not write its part: No space left on device"),
+        (".rank-00001", "rank 1 could not write its part: .*No space left on device"),
+        (".rank-00002", "rank 2 could not write its part: .*No space left on device"),
         (".tmp-00000020", "No space left on device"),
     ],
 )
 def test_a_rank_that_cannot_write_fails_the_save_on_all_and_the_next_one_works(
-    tmp_path: Path, text: str, says: str
+    tmp_path: Path, text: str, says: str, room_for_receipts: bool
 ) -> None:
     _save(tmp_path, 3, 10)
-    disk = _FullDisk(text)
+    disk = _FullDisk(text, room_for_receipts=room_for_receipts)
 
     def work(group: ThreadGroup, store: RankedStore) -> str:
         if group.rank == 0:
@@ -314,10 +319,10 @@ def test_a_rank_that_cannot_write_fails_the_save_on_all_and_the_next_one_works(
         assert result.error is None
         return str(failed.error)
 
-    told = _each_rank(tmp_path, 3, work)
+    told = _each_rank(tmp_path, 3, work, patience=1e6)
     assert disk.times
     assert len(set(told)) == 1
-    assert says in told[0]
+    assert re.search(says, told[0])
     assert "untouched" in told[0]
     assert _names(tmp_path) == ["00000010", "00000020"]
     assert _leftovers(tmp_path) == []

@@ -96,7 +96,17 @@ class OtherParts:
         self._generations = generations
         self._world_size = world_size
         self.patience = patience
+        self._refused: dict[int, str] = {}
         self._changed = threading.Event()
+
+    def expect_all(self) -> None:
+        """A new save begins. Not while another one is under way."""
+        self._refused.clear()
+
+    def refuse(self, rank: int, what: str) -> None:
+        """The part of this rank will not come, as it has said in another way; callable from any thread."""
+        self._refused[rank] = what
+        self._changed.set()
 
     def hurry(self, patience: float) -> None:
         """Be less patient from now on, also in a wait that is going on; callable from any thread."""
@@ -135,9 +145,10 @@ class OtherParts:
         while True:
             for rank, folder in folders.items():
                 receipt = _read_receipt(folder, ticket) if rank not in found else None
+                refusal = self._refused.get(rank) if receipt is None else receipt["error"]
+                if refusal is not None:
+                    raise self._failed(iteration, f"rank {rank} could not write its part: {refusal}")
                 if receipt is not None:
-                    if receipt["error"] is not None:
-                        raise self._failed(iteration, f"rank {rank} could not write its part: {receipt['error']}")
                     found[rank] = dict(receipt["files"])
             if len(found) == len(folders):
                 return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -49,12 +50,13 @@ class RankedStore:
 
     :param run: the same folder on all ranks. It is opened and closed here, on rank 0.
     :param group: the ranks.
-    :param patience: see :data:`PATIENCE`. Keep it below the time-out of the group, whose collectives wait meanwhile.
+    :param patience: see :data:`PATIENCE`; at most half the time-out of the group, whose collectives wait meanwhile.
     """
 
     def __init__(self, run: RunFolder, group: Group, *, patience: float = PATIENCE) -> None:
         self.run = run
         self.group = group
+        patience = min(patience, getattr(group, "timeout", math.inf) / 2)
         self._parts = OtherParts(run.files, run.generations_path, group.size, patience)
         self._share = _Share(run, group, self._parts)
         self.writer = GenerationWriter(self._share)
@@ -178,6 +180,7 @@ class RankedStore:
                     iteration=content.iteration,
                 )
         assert packed is not None
+        self._parts.expect_all()
         self._share.ticket = answers[0][0]
         self.writer.submit_packed(packed)
 
@@ -217,8 +220,13 @@ class RankedStore:
 
     def flush(self) -> list[SaveResult]:
         """Wait until everything submitted is on the disk or has failed; how it ended, the same on all ranks."""
-        # What the others think of their parts has reached rank 0 through the folder; it alone knows how a save ended.
-        return self.group.broadcast(self.writer.flush())
+        results = self.writer.flush() if self.group.rank else []
+        failures = [result.error.what for result in results if result.error is not None]
+        # A disk that takes no part may not take a receipt that says so either. Rank 0 alone knows how a save ended.
+        for rank, failed in enumerate(self.group.gather(failures)):
+            for what in failed:
+                self._parts.refuse(rank, what)
+        return self.group.broadcast(results if self.group.rank else self.writer.flush())
 
     def add_reasons(self, generation: str, *reasons: str) -> None:
         """See :meth:`RunFolder.add_reasons`."""
