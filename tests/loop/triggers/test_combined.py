@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from ostinato.loop import AllTrigger, AnyTrigger, IntervalTrigger, OnceTrigger
 
 
@@ -36,3 +38,22 @@ def test_the_states_of_the_parts_are_saved(stand_in) -> None:
     again = OnceTrigger() | IntervalTrigger(10, "iteration") | (lambda t: False)
     again.load_state_dict(json.loads(json.dumps(trigger.state_dict())))
     assert run(again, stand_in, [3, 10, 11]) == [10]
+
+
+def test_what_cannot_be_called_cannot_be_combined() -> None:
+    with pytest.raises(TypeError, match=r"\(1, 'epoch'\) is not a trigger and cannot be combined"):
+        IntervalTrigger(2, "iteration") | (1, "epoch")
+
+
+def test_its_text_has_no_address_in_it() -> None:
+    def at_noon(trainer):
+        return True
+
+    class Moody:
+        def __call__(self, trainer):
+            return True
+
+    shown = repr(IntervalTrigger(2, "iteration") | at_noon | Moody())
+    assert "at_noon" in shown
+    assert "Moody" in shown
+    assert " at 0x" not in shown

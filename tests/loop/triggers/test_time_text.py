@@ -13,6 +13,14 @@ from ostinato.loop.triggers import parse_time
     ("text", "number", "unit"),
     [
         ("1000ba", 1000, "iteration"),
+        ("1000it", 1000, "iteration"),
+        ("10 iteration", 10, "iteration"),
+        ("3epoch", 3, "epoch"),
+        ("30min", 1800, "second"),
+        ("0.5Minute", 30, "second"),
+        ("2second", 2, "second"),
+        ("4sp", 4, "sample"),
+        ("9token", 9, "token"),
         ("1e3 ba", 1000, "iteration"),
         ("2EP", 2, "epoch"),
         ("0.5ep", Fraction(1, 2), "epoch"),
@@ -28,7 +36,10 @@ def test_a_number_and_a_unit_are_read(text: str, number: Fraction, unit: str) ->
 
 @pytest.mark.parametrize(
     "text",
-    ["", "10", "ba", "-3ep", "+3ep", "1e9999ba", "3 ep 2 ba", "1_000ba", "٣ba", "nanba", "infep", "9" * 70 + "ba"],
+    [
+        *("", "10", "ba", "-3ep", "+3ep", "1e9999ba", "3 ep 2 ba", "1_000ba", "٣ba", "nanba", "infep", "9" * 70 + "ba"),
+        *("5m", "5s", "2h", "5iters", "5its", "5 i t", "5min30sec", "5epp"),
+    ],
 )
 def test_everything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):
