@@ -9,7 +9,7 @@ import torch
 
 from ostinato.errors import ArgumentTypeError, ContractError
 from ostinato.kvstore.parameters import ParameterHandle
-from ostinato.optim.rules import Optimizer, create
+from ostinato.optim.rules import Optimizer, TorchOptimizer, create
 
 
 def bind_optimizer(
@@ -18,7 +18,7 @@ def bind_optimizer(
     """Make or take an optimizer, and show it the parameters: their multipliers are read from there at every update.
 
     :param optimizer: a name, an :class:`~ostinato.optim.rules.Optimizer`, or a class or an object of ``torch.optim``.
-        Of a torch object the class and the settings are taken; which parameters it was made for does not matter.
+        A torch object goes on with its state and the options of its groups, which may be changed at any time.
     :raises ContractError: an object came with parameters.
     :raises ArgumentValueError: there is no optimizer of this name.
     :raises ArgumentTypeError: a keyword is unknown, or this is no optimizer.
@@ -27,8 +27,6 @@ def bind_optimizer(
     if isinstance(optimizer, str):
         made = create(optimizer, **arguments)
     elif isinstance(optimizer, type) and issubclass(optimizer, torch.optim.Optimizer):
-        from ostinato.optim.rules.torch_optimizer import TorchOptimizer
-
         made = TorchOptimizer(optimizer, **arguments)
     else:
         if arguments:
@@ -46,9 +44,7 @@ def _object(optimizer: Any) -> Optimizer:
     if isinstance(optimizer, Optimizer):
         return optimizer
     if isinstance(optimizer, torch.optim.Optimizer):
-        from ostinato.optim.rules.torch_optimizer import TorchOptimizer
-
-        return TorchOptimizer.from_object(optimizer)
+        return TorchOptimizer(optimizer)
     raise ArgumentTypeError(
         f"The optimizer is {type(optimizer).__name__}.",
         advice="Give a name such as 'sgd', an optimizer of ostinato.optim.rules, or one of torch.optim.",

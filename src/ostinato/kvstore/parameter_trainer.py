@@ -31,11 +31,10 @@ from ostinato.kvstore.store import Store, Value
 from ostinato.kvstore.summing import sum_values, write_value
 from ostinato.kvstore.tables import TableParameter
 from ostinato.kvstore.trainer_states import (
-    check_states,
-    load_settings,
     named_states,
     numbered_states,
     read_states,
+    take_settings,
     write_states,
 )
 from ostinato.optim.nearest_names import did_you_mean
@@ -528,8 +527,7 @@ class ParameterTrainer:
         :raises ArgumentValueError: the state is of another optimizer, of an unknown format, or a tensor in it does not
             fit its parameter. Nothing is changed then.
         """
-        checked = check_states(state, self._optimizer, self._handles)
-        load_settings(checked, self._optimizer)
+        checked = take_settings(state, self._optimizer, self._handles)
         if self.loss_scaler is not None and checked["loss_scaler"] is not None:
             self.loss_scaler.load_state_dict(checked["loss_scaler"])
         self._waiting_states = checked

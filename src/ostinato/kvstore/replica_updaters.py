@@ -32,7 +32,7 @@ class ReplicaUpdaters:
             updater(
                 [handle.index for handle in handles],
                 [handle.reduced_gradient(number) for handle in handles],
-                [handle.replicas[number].detach() for handle in handles],
+                [handle.replicas[number] for handle in handles],  # themselves: torch's optimizers know them
             )
 
     def weight_replaced(self, handle: ParameterHandle) -> None:
@@ -44,7 +44,7 @@ class ReplicaUpdaters:
         """Bring rows whose updates were put off up to date, on every replica."""
         for replica, updater in zip(handle.replicas, self._updaters, strict=True):
             here = None if rows is None else [rows.to(replica.device)]
-            updater.catch_up([handle.index], [replica.detach()], here)
+            updater.catch_up([handle.index], [replica], here)
 
     def state_dict(self) -> dict[str, Any]:
         """The first replica's states and counts; those of the others are equal."""

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from ostinato.errors import ArgumentValueError, BadInputError
 from ostinato.kvstore.parameters import ParameterHandle
-from ostinato.optim.rate_schedules import RateSchedule
 from ostinato.optim.rules import Optimizer, unpack_state
 from ostinato.runs.atomic import ChecksumMismatchError, FileRecord, Files, read_pieces
 from ostinato.runs.tensor_file import read_header, read_tensors, tensor_pieces
@@ -52,34 +51,29 @@ def named_states(raw: Mapping[str, Any], optimizer: Optimizer, handles: Sequence
     }
 
 
-def check_states(state: Mapping[str, Any], optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
-    """Look whether a state fits, before anything is changed.
+def take_settings(state: Mapping[str, Any], optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
+    """Give the optimizer its saved settings, schedule and number of updates, and look whether the states fit.
 
     :returns: the state, without what no parameter here takes.
     :raises ArgumentValueError: it is of another optimizer, of an unknown format, or a tensor does not fit its
-        parameter.
+        parameter. The optimizer is then as it was.
     """
     if state.get("format") != FORMAT:
         raise ArgumentValueError(
             f"This trainer state has format {state.get('format')!r}, and {FORMAT} is the one that is known.",
             advice="It may come from a newer version of Ostinato, or be the state of something else.",
         )
-    trial = copy.copy(optimizer)
-    if not isinstance(optimizer.lr_scheduler, (RateSchedule, type(None))):
-        trial.lr_scheduler = copy.deepcopy(optimizer.lr_scheduler)
-    trial.load_state_dict(_settings(state))
     by_name = {handle.name: handle for handle in handles}
-    for name, packed in state["states"].items():
-        handle = by_name.get(name)
-        if handle is None or handle.is_deferred:
-            continue
-        place = torch.empty(handle.shape, dtype=handle.dtype, device="meta")
-        try:
-            trial.adopt_state(handle.index, place, unpack_state(packed))
-        except ArgumentValueError as error:
-            raise ArgumentValueError(
-                f"The saved state of {name!r} does not fit: {error.what}", advice=error.advice, parameter=name
-            ) from error
+    before, schedule = copy.deepcopy(optimizer.state_dict()), optimizer.lr_scheduler
+    try:
+        optimizer.load_state_dict({**state["optimizer"], "counts": {}})
+        for name, packed in state["states"].items():
+            if name in by_name and not by_name[name].is_deferred:
+                _check_fit(packed, optimizer, by_name[name])
+    except BaseException:
+        optimizer.load_state_dict(before)
+        optimizer.lr_scheduler = schedule
+        raise
     fresh = [handle.name for handle in handles if handle.is_trained and handle.name not in state["counts"]]
     unused = [name for name in state["counts"] if name not in by_name]
     if fresh and state["counts"]:
@@ -93,9 +87,16 @@ def check_states(state: Mapping[str, Any], optimizer: Optimizer, handles: Sequen
     }
 
 
-def load_settings(state: Mapping[str, Any], optimizer: Optimizer) -> None:
-    """Give the optimizer its saved settings, schedule and number of updates."""
-    optimizer.load_state_dict(_settings(state))
+def _check_fit(packed: Mapping[str, Any], optimizer: Optimizer, handle: ParameterHandle) -> None:
+    place = torch.empty(handle.shape, dtype=handle.dtype, device="meta")
+    try:
+        optimizer.adopt_state(handle.index, place, unpack_state(packed))
+    except ArgumentValueError as error:
+        raise ArgumentValueError(
+            f"The saved state of {handle.name!r} does not fit: {error.what}",
+            advice=error.advice,
+            parameter=handle.name,
+        ) from error
 
 
 def numbered_states(
@@ -109,10 +110,6 @@ def numbered_states(
         "states": {numbers[name]: packed for name, packed in state["states"].items()},
         "counts": {numbers[name]: int(count) for name, count in state["counts"].items()},
     }
-
-
-def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {**state["optimizer"], "counts": {}}
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
