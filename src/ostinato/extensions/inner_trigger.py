@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ostinato.loop import TrainerView, Trigger, get_trigger
-
-# What a trigger that two extensions share has answered in this iteration; the observation tells iterations apart.
-_answers: WeakKeyDictionary[Trigger, tuple[Any, bool]] = WeakKeyDictionary()
 
 
 class InnerTrigger:
     """Says when an extension reports what it has gathered since.
 
-    One ``Trigger`` object may serve several extensions: it is asked once per iteration, and all get the same answer.
+    One ``Trigger`` object may serve several extensions, as their inner trigger or as the one that the trainer asks: it is
+    asked once per iteration, and all get the same answer.
 
     :param argument: whatever :func:`~ostinato.loop.get_trigger` takes.
     :raises ArgumentTypeError: when it takes no such thing.
@@ -24,16 +21,11 @@ class InnerTrigger:
 
     def __init__(self, argument: Any) -> None:
         self._trigger = get_trigger(argument)
+        if isinstance(self._trigger, Trigger):
+            self._trigger.asked_elsewhere = True
 
     def __call__(self, trainer: TrainerView) -> bool:
-        trigger = self._trigger
-        if not isinstance(trigger, Trigger):
-            return trigger(trainer)
-        observation, answer = _answers.get(trigger, (None, False))
-        if observation is not trainer.observation:
-            answer = trigger(trainer)
-            _answers[trigger] = trainer.observation, answer
-        return answer
+        return self._trigger.ask_once(trainer) if isinstance(self._trigger, Trigger) else self._trigger(trainer)
 
     def initialize(self, trainer: TrainerView) -> None:
         """Take the base line, after a saved state was loaded and before the first update."""

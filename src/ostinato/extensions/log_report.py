@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 import yaml
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
-from ostinato.extensions.first_rank import is_first_rank
 from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.interval_means import IntervalMeans
 from ostinato.extensions.metrics_writer import strict_number
@@ -91,7 +90,7 @@ class LogReport(Extension):
     def initialize(self, trainer: TrainerView) -> None:
         """Take the base line of the trigger; after a resume, bring the file in line with the records."""
         self._record_trigger.initialize(trainer)
-        self._is_active = is_first_rank(trainer)
+        self._is_active = trainer.group.rank == 0
         if self._filename is None or not self._is_active:
             return
         self._file = ReportFile(trainer.out / self._filename)

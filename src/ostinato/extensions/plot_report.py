@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
-from ostinato.extensions.first_rank import is_first_rank
 from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.interval_means import IntervalMeans
 from ostinato.extensions.name_lists import names_of
@@ -86,7 +85,7 @@ class PlotReport(Extension):
         :raises ArgumentValueError: when it does not know this kind of picture, or the marker.
         """
         self._point_trigger.initialize(trainer)
-        if not is_first_rank(trainer):
+        if trainer.group.rank != 0:
             return
         # Asked for now: hours later, when the first point is due, would be a bad time to hear of it.
         canvas = import_optional("matplotlib.backends.backend_agg", "PlotReport").FigureCanvasAgg

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
 from ostinato.errors import ArgumentTypeError
-from ostinato.extensions.first_rank import is_first_rank
 from ostinato.extensions.log_report import LogReport, Record
 from ostinato.extensions.name_lists import names_of
 from ostinato.extensions.registered import registered_extension
@@ -67,7 +66,7 @@ class PrintReport(Extension):
         :raises ArgumentTypeError: when it is something else than a ``LogReport``.
         """
         report = registered_extension(trainer, self._log_report, LogReport, "PrintReport")
-        self._report = report if is_first_rank(trainer) else None
+        self._report = report if trainer.group.rank == 0 else None
         self._printed = min(self._printed, len(report.records))  # the report may have lost its state
 
     def __call__(self, trainer: TrainerView) -> None:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ostinato.extensions.first_rank import is_first_rank
 from ostinato.loop import PRIORITY_READER, Extension, TimeTrigger, TrainerView, is_scalar, read_scalars
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class ProgressDisplay(Extension):
     def initialize(self, trainer: TrainerView) -> None:
         """Take the place on the terminal."""
         self._mark(trainer)
-        self._is_active = is_first_rank(trainer)
+        self._is_active = trainer.group.rank == 0
         if self._is_active and self._rewrites:
             from rich.live import Live
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from ostinato.errors import ArgumentTypeError
-from ostinato.extensions.first_rank import is_first_rank
 from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.interval_means import IntervalMeans
 from ostinato.extensions.saved_format import check_format
@@ -67,7 +66,7 @@ class TextLog(Extension):
     def initialize(self, trainer: TrainerView) -> None:
         """Take the base line of the trigger; see whether anybody will hear."""
         self._line_trigger.initialize(trainer)
-        self._is_active = is_first_rank(trainer)
+        self._is_active = trainer.group.rank == 0
         self._costs.start(trainer)
         if self._is_active and self._write is None and not _log.isEnabledFor(logging.INFO):
             _log.warning(

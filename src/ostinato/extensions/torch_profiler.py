@@ -195,8 +195,7 @@ class TorchProfiler(Extension):
 
 
 def _prefix(trainer: TrainerView) -> str:
-    group = getattr(trainer, "group", None)
-    return f"rank{group.rank}_" if group is not None and group.size > 1 else ""
+    return f"rank{trainer.group.rank}_" if trainer.group.size > 1 else ""
 
 
 def _count(value: Any, name: str, minimum: int) -> int:

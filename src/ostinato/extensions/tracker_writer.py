@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ostinato.extensions.first_rank import is_first_rank
 from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.observed_values import HeldNumbers, ScalarFilter
 from ostinato.extensions.tracker import Point, RunInfo, Tracker
@@ -58,7 +57,7 @@ class TrackerWriter(Extension):
     def initialize(self, trainer: TrainerView) -> None:
         """Open the tracker, on rank 0."""
         self._flush_trigger.initialize(trainer)
-        if not is_first_rank(trainer):
+        if trainer.group.rank != 0:
             return
         run = RunInfo(trainer.out.resolve().name, trainer.out)
         self.tracker.open(run, trainer.updater.state.iteration)
