@@ -261,7 +261,8 @@ class Optimizer:
                     state=name,
                 )
             if isinstance(example, Tensor):
-                adopted[name] = torch.empty_like(example, device=weight.device).copy_(value)
+                dense = value.to_dense() if isinstance(value, RowSparse) else value
+                adopted[name] = torch.empty_like(example, device=weight.device).copy_(dense)
             else:
                 adopted[name] = value
         if len(adopted) < len(state):
