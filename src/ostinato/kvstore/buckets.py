@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ostinato.kvstore.store import Key
+from ostinato.optim.rules.blocks import computing_dtype
 
 BUCKET_BYTES = 25 * 2**20
 """Large enough that an exchange is not mostly waiting, small enough that the first one starts early in backward."""
@@ -40,6 +41,8 @@ class Bucket:
     number: int
     dtype: torch.dtype
     device: torch.device
+    exchanged_as: torch.dtype
+    """The dtype in which gradients are added up."""
     slots: list[Slot] = field(default_factory=list)
     size: int = 0
     """Elements of all slots."""
@@ -61,7 +64,7 @@ class Bucket:
         for buffer in self._buffers:
             if buffer.untyped_storage().data_ptr() not in taken:
                 return buffer
-        self._buffers.append(torch.zeros(self.whole, dtype=self.dtype, device=self.device))
+        self._buffers.append(torch.zeros(self.whole, dtype=self.exchanged_as, device=self.device))
         return self._buffers[-1]
 
     def drop_buffers(self) -> None:
@@ -73,6 +76,7 @@ def plan_buckets(
     keys: Sequence[tuple[Key, torch.Size, torch.dtype, torch.device]],
     *,
     slices: int = 1,
+    widened: bool = False,
     bucket_bytes: int = BUCKET_BYTES,
 ) -> list[Bucket]:
     """Put keys into buckets, the last key first: backward reaches the last parameters first.
@@ -81,6 +85,7 @@ def plan_buckets(
 
     :param keys: key, shape, dtype and device of each.
     :param slices: a bucket's memory can be cut into this many equal parts.
+    :param widened: add up gradients of 16 bits in float32.
     :param bucket_bytes: a bucket is closed when it has at least so many.
     """
     buckets: list[Bucket] = []
@@ -89,7 +94,8 @@ def plan_buckets(
         kind = (dtype, device)
         bucket = open_buckets.get(kind)
         if bucket is None:
-            bucket = open_buckets[kind] = Bucket(len(buckets), dtype, device)
+            exchanged_as = computing_dtype(dtype) if widened else dtype
+            bucket = open_buckets[kind] = Bucket(len(buckets), dtype, device, exchanged_as)
             buckets.append(bucket)
         bucket.slots.append(Slot(key, shape, bucket.size))
         bucket.size += shape.numel()

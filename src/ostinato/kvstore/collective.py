@@ -330,8 +330,7 @@ class CollectiveStore(Store):
         mine = [any(isinstance(value, RowSparse) for value in given[key]) for key in undecided]
         launched = [bucket in self._flights for bucket in self._buckets]
         changed = [
-            bucket in self._flights
-            and not self._flights[bucket].carries(_of(bucket, _dense(given)))
+            bucket in self._flights and not self._flights[bucket].carries(_of(bucket, _dense(given)))
             for bucket in self._buckets
         ]
         agreed = self._any([*mine, *launched, *changed])
@@ -496,7 +495,11 @@ class CollectiveStore(Store):
             self._sharded = ShardedUpdate(self._updater, collectives)
         sharded = self._sharded
         buckets = plan_buckets(
-            [(key, *self._shapes[key]) for key in new], slices=collectives.size, bucket_bytes=self._bucket_bytes
+            [(key, *self._shapes[key]) for key in new],
+            slices=collectives.size,
+            # A master copy is worth nothing if the sum was rounded, or had no room, in 16 bits.
+            widened=self._updater is not None and self._updater.optimizer.multi_precision,
+            bucket_bytes=self._bucket_bytes,
         )
         if sharded is not None and not sharded.cuts_anywhere:
             give_owners(buckets, collectives.size)

@@ -1,0 +1,583 @@
+"""The store of asynchronous training: servers keep and update the weights, workers come and go at their own pace."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ostinato.dist import Group, detect_placement
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, OstinatoError, StateError
+from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finite
+from ostinato.kvstore.keys import KeyKind, arranged, key_list
+from ostinato.kvstore.local import refuse_compression
+from ostinato.kvstore.registry import register_built_in
+from ostinato.kvstore.row_sparse_tables import big_array_bound, checked_row_ids
+from ostinato.kvstore.server_core import ServerCore
+from ostinato.kvstore.server_desk import ServerDesk
+from ostinato.kvstore.server_placement import Part, place_elements, place_rows, place_whole, place_words
+from ostinato.kvstore.server_process import settings_from
+from ostinato.kvstore.store import Capability, Key, Outputs, Store, Value, Values
+from ostinato.kvstore.summing import as_value, sum_values, write_value
+from ostinato.kvstore.transport import Message, ServerRefusedError, Transport
+from ostinato.kvstore.transport_gloo import GlooTransport
+from ostinato.kvstore.transport_in_process import InProcessTransport
+from ostinato.optim.rate_schedules import RateSchedule
+from ostinato.optim.row_sparse_gradient import RowSparse
+from ostinato.optim.rules import Optimizer
+
+_ERRORS: dict[str, type[OstinatoError]] = {
+    kind.__name__: kind for kind in (ArgumentTypeError, ArgumentValueError, StateError)
+}
+"""Errors of a server that are raised here as what they are there."""
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Where an array lies."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    parts: tuple[Part, ...]
+    by_rows: bool
+    """Parts are ranges of rows; else of elements, flat."""
+    is_table: bool
+
+    def piece(self, part: Part, whole: Tensor) -> Tensor:
+        """What a part holds of an array, a view."""
+        lines = whole if self.by_rows else whole.reshape(-1)
+        return lines[part.start : part.start + part.length]
+
+
+class AsyncStore(Store):
+    """``dist_async``: a push is applied by the servers as it arrives, and nobody waits for the other workers.
+
+    The update always runs on the store. There is one optimizer state for each key, which all workers push to, so
+    momentum mixes their gradients, and counts and schedules advance once for every worker's push. Rate, multipliers,
+    decay and rescaling follow the worker that pushes.
+
+    Started alone, without servers, a worker keeps a server in its own process. Otherwise servers are processes of their
+    own: ``ostinato launch --servers N`` starts them and tells the workers.
+
+    :param type: the name it was created by.
+    :param group: the workers; ``None`` for those of this process. Only rank and size are used.
+    :param transport: the way to the servers; ``None`` for the one that the environment names.
+    :param staleness: for a server in this process, see :class:`~ostinato.kvstore.server_core.ServerCore`.
+    """
+
+    built_in = True
+
+    def __init__(
+        self,
+        type: str = "dist_async",
+        group: Group | None = None,
+        *,
+        transport: Transport | None = None,
+        staleness: int | None = None,
+    ) -> None:
+        self._type = type
+        self._group = group
+        self._transport = transport
+        self._staleness = staleness
+        self._kind = KeyKind()
+        self._placed: dict[Key, _Placed] = {}
+        self._numbers: dict[Key, int] = {}
+        self._optimizer: Optimizer | None = None
+        self._told: dict[str, Any] | None = None
+        self._compressor: Compressor | None = None
+        self._barriers = 0
+        self._is_closed = False
+        self.versions: Counter[Key] = Counter()
+        """For each key, how many updates the value had seen that came with the last answer."""
+
+    def __repr__(self) -> str:
+        return f"AsyncStore({self._type!r}, {len(self._placed)} keys)"
+
+    # --- who takes part -------------------------------------------------------------------------------------------
+
+    @property
+    def type(self) -> str:
+        """See :attr:`Store.type`."""
+        return self._type
+
+    @property
+    def rank(self) -> int:
+        """See :attr:`Store.rank`."""
+        return self._seat()[0]
+
+    @property
+    def num_workers(self) -> int:
+        """See :attr:`Store.num_workers`."""
+        return self._seat()[1]
+
+    def _seat(self) -> tuple[int, int]:
+        if self._group is not None:
+            return self._group.rank, self._group.size
+        placement = detect_placement()
+        return (0, 1) if placement is None else (placement.rank, placement.size)
+
+    def is_capable(self, capability: Capability) -> bool:
+        """Everything.
+
+        :raises ArgumentValueError: there is no such capability.
+        """
+        if capability not in ("optimizer", "row_sparse", "compression", "live_optimizer"):
+            raise ArgumentValueError(
+                f"There is no capability {capability!r}.",
+                advice="Ask for optimizer, row_sparse, compression or live_optimizer.",
+            )
+        return True
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of this worker's messages so far."""
+        return 0 if self._transport is None else self._transport.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of the servers' answers to this worker so far."""
+        return 0 if self._transport is None else self._transport.bytes_received
+
+    def _open(self) -> Transport:
+        if self._is_closed:
+            raise StateError("The store was closed, and is used again.", advice="Make a new store.")
+        if self._transport is None:
+            rank, size = self._seat()
+            settings = settings_from(os.environ)
+            if settings is not None:
+                self._transport = GlooTransport(settings.rendezvous, rank, settings.servers, settings.timeout)
+            elif size == 1:
+                self._transport = InProcessTransport([ServerDesk(ServerCore(1, staleness=self._staleness))])
+            else:
+                raise StateError(
+                    f"An asynchronous store was opened by worker {rank} of {size}, and there are no servers.",
+                    advice="Start the program with 'ostinato launch --servers N'.",
+                )
+        return self._transport
+
+    def _ask(self, messages: Mapping[int, Message]) -> dict[int, Message]:
+        answers = self._open().request(messages)
+        for server, answer in answers.items():
+            if "error" in answer:
+                kind = _ERRORS.get(answer["kind"], ServerRefusedError)
+                raise kind(answer["error"], advice=answer["advice"], server=server, kind=answer["kind"])
+        return answers
+
+    def _ask_all(self, message: Message) -> dict[int, Message]:
+        return self._ask(dict.fromkeys(range(self._open().servers), message))
+
+    # --- keys and values ------------------------------------------------------------------------------------------
+
+    def init(self, key: Key | Sequence[Key], value: Values) -> None:
+        """See :meth:`Store.init`. Returns when worker 0's values have arrived."""
+        values = arranged(key, value)
+        self._kind.check(list(values))
+        servers = self._open().servers
+        placed: dict[Key, _Placed] = {}
+        whole: dict[Key, Tensor] = {}
+        for one, given in values.items():
+            if one in self._placed:
+                raise ArgumentValueError(f"The key {one!r} was initialised before.", advice="Use set_value().", key=one)
+            if len(given) != 1:
+                raise ArgumentValueError(f"The key {one!r} is initialised with {len(given)} values instead of one.")
+            first = as_value(given[0])
+            is_table = isinstance(first, RowSparse)
+            if isinstance(first, RowSparse):
+                first = first.checked().to_dense()
+            number = one if isinstance(one, int) else len(self._numbers) + len(placed)
+            placed[one] = self._place(number, first, servers, is_table=is_table)
+            whole[one] = first.detach()
+        messages: dict[int, Message] = {}
+        for one, where in placed.items():
+            for part in where.parts:
+                message = messages.setdefault(part.server, {"call": "init", "values": {}})
+                message["values"][one] = where.piece(part, whole[one]) if self.rank == 0 else None
+        self._ask(messages)
+        self._placed.update(placed)
+        self._numbers.update({one: len(self._numbers) + k for k, one in enumerate(placed)})
+
+    def _place(self, number: int, value: Tensor, servers: int, *, is_table: bool) -> _Placed:
+        bound, elements = big_array_bound(), value.numel()
+        rule = "elements" if self._optimizer is None else self._optimizer.cut
+        rows = len(value) if value.ndim else 0
+        if rule == "tensors" or rows == 0:
+            parts = place_whole(number, rows or elements, servers)
+            return _Placed(value.shape, value.dtype, tuple(parts), by_rows=rows > 0, is_table=is_table)
+        if self._compressor is not None and not is_table and rule == "elements":
+            parts = place_words(number, elements, servers, bound, self._compressor.scheme)
+            return _Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
+        if rows >= servers or rule == "rows" or is_table:
+            parts = place_rows(number, rows, elements // rows, servers, bound)
+            return _Placed(value.shape, value.dtype, tuple(parts), by_rows=True, is_table=is_table)
+        parts = place_elements(number, elements, servers, bound)
+        return _Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
+
+    def broadcast(
+        self, key: Key | Sequence[Key], value: Values, out: Outputs, priority: int | Sequence[int] = 0
+    ) -> None:
+        """See :meth:`Store.broadcast`."""
+        self.init(key, value)
+        self.pull(key, out, priority)
+
+    def push(self, key: Key | Sequence[Key], value: Values, priority: int | Sequence[int] = 0) -> None:
+        """See :meth:`Store.push`. Returns when the servers have applied it."""
+        self._exchange(self._known(key, value), {})
+
+    def pull(
+        self, key: Key | Sequence[Key], out: Outputs, priority: int | Sequence[int] = 0, ignore_sparse: bool = True
+    ) -> None:
+        """See :meth:`Store.pull`."""
+        wanted = {
+            one: outputs
+            for one, outputs in self._known(key, out).items()
+            if outputs and not (ignore_sparse and self._placed[one].is_table)
+        }
+        if wanted:
+            messages = {server: {"call": "pull", "keys": keys} for server, keys in self._keys_by_server(wanted).items()}
+            self._write(self._ask(messages), wanted)
+
+    def pushpull(
+        self,
+        key: Key | Sequence[Key],
+        value: Values,
+        out: Outputs | None = None,
+        priority: int | Sequence[int] = 0,
+        *,
+        only_if_finite: bool = False,
+    ) -> bool:
+        """See :meth:`Store.pushpull`. One message to each server. A key with nothing to push is pulled only."""
+        values = self._known(key, value)
+        outputs = values if out is None else self._known(key, out)
+        if only_if_finite:
+            pushed = (as_value(one) for many in values.values() for one in many)
+            if not all(bool(is_finite(one.values if isinstance(one, RowSparse) else one)) for one in pushed):
+                return False
+        self._exchange(values, {one: targets for one, targets in outputs.items() if targets})
+        return True
+
+    def row_sparse_pull(
+        self, key: Key | Sequence[Key], row_ids: Tensor | Sequence[Tensor], priority: int | Sequence[int] = 0
+    ) -> RowSparse | list[RowSparse]:
+        """See :meth:`Store.row_sparse_pull`."""
+        if isinstance(key, (list, tuple)):
+            asked = self._known(key, row_ids)
+            return [self._rows(one, ids) for one, many in asked.items() for ids in many]
+        self._known(key, [])
+        if isinstance(row_ids, Tensor):
+            return self._rows(key, row_ids)  # pyrefly: ignore
+        return [self._rows(key, ids) for ids in row_ids]  # pyrefly: ignore
+
+    def _rows(self, key: Key, row_ids: Tensor) -> RowSparse:
+        placed = self._placed[key]
+        rows = checked_row_ids(key, row_ids, placed.shape[0])
+        if not placed.by_rows:
+            whole = torch.empty(placed.shape, dtype=placed.dtype)
+            self.pull(key, whole)
+            return RowSparse(rows, whole[rows.cpu()].to(row_ids.device), tuple(placed.shape))
+        there, chosen = rows.cpu(), {}
+        for part in placed.parts:
+            chosen[part] = (there >= part.start) & (there < part.start + part.length)
+        messages: dict[int, Message] = {
+            part.server: {"call": "pull_rows", "key": key, "rows": there[mine] - part.start}
+            for part, mine in chosen.items()
+            if bool(mine.any())
+        }
+        answers = self._ask(messages)
+        values = torch.empty((len(there), *placed.shape[1:]), dtype=placed.dtype)
+        for part, mine in chosen.items():
+            if part.server in messages:
+                values[mine] = answers[part.server]["values"]
+                self.versions[key] = answers[part.server]["versions"][key]
+        return RowSparse(rows, values.to(row_ids.device), tuple(placed.shape))
+
+    def set_value(self, key: Key, value: Tensor) -> None:
+        """See :meth:`Store.set_value`. All workers wait for one another."""
+        self._known(key, [])
+        placed = self._placed[key]
+        if tuple(value.shape) != tuple(placed.shape):
+            raise ArgumentValueError(
+                f"The key {key!r} holds {tuple(placed.shape)}, and a value of shape {tuple(value.shape)} was given.",
+                key=key,
+            )
+        self.barrier()  # what others pushed before comes before
+        if self.rank == 0:
+            self._ask(
+                {
+                    part.server: {"call": "set_value", "key": key, "value": placed.piece(part, value.detach())}
+                    for part in placed.parts
+                }
+            )
+        self.barrier()
+
+    # --- the exchange ---------------------------------------------------------------------------------------------
+
+    def _exchange(self, values: Mapping[Key, Sequence[Value]], outputs: Mapping[Key, Sequence[Tensor]]) -> None:
+        if self._optimizer is None:
+            raise StateError(
+                "Something was pushed to an asynchronous store that has no optimizer.",
+                advice="An asynchronous store has to update: call set_optimizer() before the first push.",
+            )
+        sums = {key: self._sum(key, pushed) for key, pushed in values.items() if pushed}
+        messages: dict[int, Message] = {}
+        for server, keys in self._keys_by_server(outputs).items():
+            messages[server] = {"call": "pushpull", "values": {}, "keys": keys}
+        for key, total in sums.items():
+            for part, piece in self._pieces(key, total):
+                message = messages.setdefault(part.server, {"call": "pushpull", "values": {}, "keys": []})
+                message["values"][key] = piece
+        settings = self._settings()
+        if settings != self._told:
+            # Every server has to know, also those that this push does not touch.
+            for server in range(self._open().servers):
+                messages.setdefault(server, {"call": "pushpull", "values": {}, "keys": []})["settings"] = settings
+        answers = self._ask(messages)
+        self._told = settings
+        self._optimizer.num_update = max(
+            [self._optimizer.num_update, *(int(answer["num_update"]) for answer in answers.values())]
+        )
+        self._write(answers, outputs)
+
+    def _sum(self, key: Key, pushed: Sequence[Value]) -> Value:
+        placed = self._placed[key]
+        for value in pushed:
+            if tuple(value.shape) != tuple(placed.shape):
+                raise ArgumentValueError(
+                    f"The key {key!r} holds {tuple(placed.shape)}, and {tuple(value.shape)} was pushed.",
+                    key=key,
+                )
+            if self._compressor is not None:
+                refuse_compression(key, value)
+        values = [as_value(value) for value in pushed]
+        for value in values:
+            if isinstance(value, RowSparse):
+                value.checked()
+        if len(values) == 1:
+            return values[0]
+        return sum_values(values, values[0].device)
+
+    def _pieces(self, key: Key, total: Value) -> Iterator[tuple[Part, Any]]:
+        placed = self._placed[key]
+        if isinstance(total, RowSparse):
+            if not placed.by_rows:
+                yield from self._pieces(key, total.to_dense())
+                return
+            indices, rows = total.indices.cpu(), total.values.cpu()
+            for part in placed.parts:
+                mine = (indices >= part.start) & (indices < part.start + part.length)
+                yield part, {"rows": indices[mine] - part.start, "values": rows[mine]}
+            return
+        if self._compressor is None:
+            for part in placed.parts:
+                yield part, placed.piece(part, total.detach())
+            return
+        scheme = self._compressor.scheme
+        packed = self._compressor.compress(key, total.detach().contiguous())
+        for part in placed.parts:
+            if placed.by_rows:  # whole on one server
+                words, elements = packed, total.numel()
+            else:
+                words, elements = packed[scheme.packed_bytes(part.start) :], part.length
+                words = words[: scheme.packed_bytes(elements)]
+            yield (
+                part,
+                {
+                    "packed": words,
+                    "elements": elements,
+                    "type": scheme.type,
+                    "threshold": scheme.threshold,
+                },
+            )
+
+    def _keys_by_server(self, keys: Mapping[Key, object]) -> dict[int, list[Key]]:
+        found: dict[int, list[Key]] = {}
+        for key in keys:
+            for part in self._placed[key].parts:
+                found.setdefault(part.server, []).append(key)
+        return found
+
+    def _write(self, answers: Mapping[int, Message], outputs: Mapping[Key, Sequence[Tensor]]) -> None:
+        with torch.no_grad():
+            for key, targets in outputs.items():
+                placed = self._placed[key]
+                for target in targets:
+                    if tuple(target.shape) != tuple(placed.shape):
+                        raise ArgumentValueError(
+                            f"The key {key!r} holds {tuple(placed.shape)}, and an output has the shape "
+                            f"{tuple(target.shape)}.",
+                            key=key,
+                        )
+                if len(placed.parts) == 1:
+                    whole = answers[placed.parts[0].server]["values"][key].view(placed.shape)
+                else:
+                    whole = torch.empty(placed.shape, dtype=placed.dtype)
+                    for part in placed.parts:
+                        placed.piece(part, whole).copy_(answers[part.server]["values"][key])
+                self.versions[key] = min(answers[part.server]["versions"][key] for part in placed.parts)
+                write_value(whole, targets)
+
+    # --- the optimizer --------------------------------------------------------------------------------------------
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        """See :meth:`Store.set_optimizer`. Servers make their own from its settings, and are told of every change.
+
+        :raises ArgumentTypeError: its schedule is a function, which cannot be sent.
+        :raises StateError: keys were initialised before.
+        """
+        if self._placed:
+            raise StateError(
+                "An optimizer was given to an asynchronous store after its first key.",
+                advice="Call set_optimizer() before the first key is initialised.",
+            )
+        if optimizer.lr_scheduler is not None and not isinstance(optimizer.lr_scheduler, RateSchedule):
+            raise ArgumentTypeError(
+                "The learning rate comes from a function, and servers can only be told of a schedule by its settings.",
+                advice="Use one of ostinato.optim.rate_schedules.",
+            )
+        self._optimizer = optimizer
+        settings = self._settings()
+        self._ask_all({"call": "optimizer", "settings": settings})
+        self._told = settings
+
+    def _settings(self) -> dict[str, Any]:
+        optimizer = self._optimizer
+        assert optimizer is not None
+        multipliers = {
+            key: [float(getattr(parameter, "lr_mult", 1.0)), float(getattr(parameter, "wd_mult", 1.0))]
+            for key, parameter in optimizer.param_dict.items()
+        }
+        return {"optimizer": {**optimizer.state_dict(), "counts": {}, "num_update": 0}, "multipliers": multipliers}
+
+    def save_optimizer_states(self) -> dict[str, Any]:
+        """See :meth:`Store.save_optimizer_states`. Other workers may go on pushing meanwhile."""
+        self._updating()
+        answers = self._ask_all({"call": "save"})
+        states: dict[Key, Any] = {}
+        for key, placed in self._placed.items():
+            found = [(part, answers[part.server]["states"]["states"].get(key)) for part in placed.parts]
+            if all(state is not None for _, state in found):
+                states[key] = _joined(placed, found)
+        counts: Counter[Key] = Counter()
+        for answer in answers.values():
+            for key, count in answer["states"]["counts"].items():
+                counts[key] = max(counts[key], count)
+        return {**answers[0]["states"], "states": states, "counts": dict(counts)}
+
+    def load_optimizer_states(self, states: Mapping[str, Any]) -> None:
+        """See :meth:`Store.load_optimizer_states`. Worker 0's count, and the others wait for it.
+
+        :raises StateError: keys are not initialised yet, so it is not known which server takes what.
+        """
+        optimizer = self._updating()
+        missing = [key for key in states["states"] if key not in self._placed]
+        if missing:
+            raise StateError(
+                f"A state for the key {missing[0]!r} was loaded before the key was initialised.",
+                advice="Initialise the keys first.",
+                key=missing[0],
+            )
+        self.barrier()
+        if self.rank == 0:
+            for server in range(self._open().servers):
+                own = {
+                    key: _cut(self._placed[key], part, state)
+                    for key, state in states["states"].items()
+                    for part in self._placed[key].parts
+                    if part.server == server
+                }
+                counts = {key: states["counts"].get(key, 0) for key in own}
+                message = {"call": "load", "states": {**states, "states": own, "counts": counts}}
+                self._ask({server: {**message, "num_update": optimizer.num_update}})
+        self.barrier()
+
+    def _updating(self) -> Optimizer:
+        if self._optimizer is None:
+            raise StateError("This store has no optimizer, so it has no states.", advice="Call set_optimizer() first.")
+        return self._optimizer
+
+    # --- compression ----------------------------------------------------------------------------------------------
+
+    def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
+        """See :meth:`Store.set_gradient_compression`. Pushes are compressed, pulls are not.
+
+        :raises StateError: keys were initialised before; they are cut between words.
+        """
+        if self._placed:
+            raise StateError(
+                "Compression was asked of an asynchronous store after its first key.",
+                advice="Call set_gradient_compression() before the first key is initialised.",
+            )
+        self._compressor = Compressor(CompressionScheme.from_params(parameters))
+
+    def residuals(self) -> list[dict[str, Any]]:
+        """See :meth:`Store.residuals`: what this worker alone has held back. Workers do not wait for one another."""
+        return [] if self._compressor is None else [self._compressor.state_dict()]
+
+    def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
+        """See :meth:`Store.load_residuals`."""
+        if not residuals:
+            return
+        if self._compressor is None:
+            raise StateError(
+                "There are residuals of gradient compression, and this store compresses nothing.",
+                advice="Give compression_params as they were, or leave the residuals out.",
+            )
+        self._compressor.load_sum_of(residuals)
+
+    # --- working with a trainer -----------------------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        """See :meth:`Store.barrier`. Workers that are gone are not waited for."""
+        self._barriers += 1
+        self._ask({0: {"call": "barrier", "number": self._barriers}})
+
+    def close(self) -> None:
+        """See :meth:`Store.close`. Servers end when all workers have closed."""
+        self._is_closed = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def _known(self, key: Key | Sequence[Key], values: Any) -> dict[Key, list[Any]]:
+        keys = key_list(key)
+        self._kind.check(keys)
+        for one in keys:
+            if one not in self._placed:
+                raise ArgumentValueError(
+                    f"The key {one!r} was never initialised.", advice="Call init() first.", key=one
+                )
+        return arranged(key, values)
+
+
+def _joined(placed: _Placed, found: Sequence[tuple[Part, Any]]) -> Any:
+    """Put the servers' states of one key together."""
+    if len(found) == 1:
+        return found[0][1]
+    whole = dict(found[0][1])
+    for name, first in whole.items():
+        if isinstance(first, Tensor) and first.ndim and len(first) == found[0][0].length:
+            lines = torch.cat([state[name] for _, state in found])
+            whole[name] = lines if placed.by_rows else lines.view(placed.shape)
+    return whole
+
+
+def _cut(placed: _Placed, part: Part, state: Any) -> Any:
+    """Take a server's part of a whole state."""
+    if len(placed.parts) == 1:
+        return state
+    return {name: _cut_leaf(placed, part, value) for name, value in state.items()}
+
+
+def _cut_leaf(placed: _Placed, part: Part, value: Any) -> Any:
+    if not isinstance(value, Tensor) or value.ndim == 0:
+        return value
+    if placed.by_rows:
+        return value[part.start : part.start + part.length] if len(value) == placed.shape[0] else value
+    return placed.piece(part, value) if value.numel() == placed.shape.numel() else value
+
+
+_factory: Callable[[str, Any], Store] = AsyncStore
+register_built_in("dist_async", _factory)
