@@ -11,8 +11,8 @@ from ostinato.loop import TrainerView, Trigger, get_trigger
 class InnerTrigger:
     """Says when an extension reports what it has gathered since.
 
-    One ``Trigger`` object may serve several extensions, as their inner trigger or as the one that the trainer asks: it is
-    asked once per iteration, and all get the same answer.
+    One ``Trigger`` object may serve several extensions, as their inner trigger or as the one that the trainer asks: it
+    is asked once per iteration, and all get the same answer.
 
     :param argument: whatever :func:`~ostinato.loop.get_trigger` takes.
     :raises ArgumentTypeError: when it takes no such thing.

@@ -17,7 +17,7 @@ from ostinato.loop.registration import describe_trigger
 from ostinato.loop.shared_trigger import TriggerStandIn
 from ostinato.loop.triggers.limit_trigger import LimitTrigger
 from ostinato.loop.triggers.time_trigger import TimeTrigger
-from ostinato.loop.triggers.trigger import decided_by
+from ostinato.loop.triggers.trigger import Trigger, decided_by
 
 if TYPE_CHECKING:
     from ostinato.loop.protocols import TrainerView, TriggerFunction
@@ -106,7 +106,8 @@ class _Question(TriggerStandIn):
 
     def ask(self, trainer: TrainerView) -> bool:
         try:
-            return self.trigger(trainer)
+            # An extension may ask the trigger too, as its own; both get the same answer on this rank.
+            return self.trigger.ask_once(trainer) if isinstance(self.trigger, Trigger) else self.trigger(trainer)
         except BaseException as error:
             add_note(error, f"while asking the trigger {describe_trigger(self.trigger)}")
             raise

@@ -37,6 +37,8 @@ class _AskedOnce(TriggerStandIn):
         self._answer = False
 
     def __call__(self, trainer: TrainerView) -> bool:
+        if isinstance(self.trigger, Trigger):  # and not a stand-in: others may ask the trigger too
+            return self.trigger.ask_once(trainer)
         if trainer.observation is not self._observation:
             self._answer = self.trigger(trainer)
             self._observation = trainer.observation
@@ -70,7 +72,7 @@ def triggers_of_run(
             parts[:] = [prepare(part, stops) for part in parts]
         elif agreed is not None:
             result = agreed(trigger, stops)
-        if uses[id(trigger)] > 1:
+        if uses[id(trigger)] > 1 or getattr(trigger, "asked_elsewhere", False):
             result = _AskedOnce(result)
         if isinstance(trigger, Trigger):
             ready[id(trigger)] = result

@@ -11,6 +11,7 @@ from thread_ranks import on_ranks
 from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.loop import (
     EarlyStoppingTrigger,
+    Extension,
     FunctionTrigger,
     IntervalTrigger,
     ManualScheduleTrigger,
@@ -113,22 +114,38 @@ def test_the_stop_trigger_may_be_shared_too() -> None:
     assert seen == [11]
 
 
-def test_an_extension_that_asks_it_by_itself_gets_the_answer_too() -> None:
-    shared = MinValueTrigger("v", (2, "iteration"))
-    inner = [InnerTrigger(shared), InnerTrigger(shared)]
-    updater = Updater()
-    trainer = Trainer(updater, (ITERATIONS, "iteration"))
-    seen: list[list[int]] = [[], []]
-    for number, asked in enumerate(inner):
+class AsksItself(Extension):
+    """Is called in every iteration, and asks a trigger of its own what to do."""
 
-        def extension(t: Any, number: int = number, asked: InnerTrigger = asked) -> None:
-            if asked(t):
-                seen[number].append(t.updater.state.iteration)
+    def __init__(self, trigger: Any) -> None:
+        self.inner = InnerTrigger(trigger)
+        self.fired: list[int] = []
 
-        extension.initialize = asked.initialize  # type: ignore[attr-defined]
-        trainer.extend(extension, name=f"asks {number}")
+    def initialize(self, trainer: Any) -> None:
+        self.inner.initialize(trainer)
+
+    def __call__(self, trainer: Any) -> None:
+        if self.inner(trainer):
+            self.fired.append(trainer.updater.state.iteration)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("priority", [200, 50])  # before the trainer asks it for the other extension, and after
+def test_an_extension_that_asks_it_by_itself_gets_the_same_answer(name, priority) -> None:
+    shared = MAKERS[name]()
+    updater = Updater(4)
+    trainer = Trainer(updater, (ITERATIONS, "iteration"), clock=lambda: float(updater.state.iteration))
+    first, second = AsksItself(shared), AsksItself(shared)
+    seen: dict[str, list[int]] = {"asked by the trainer": [], "part": []}
+    trainer.extend(first, "first", priority=priority)
+    trainer.extend(second, "second", priority=priority)
+    for place, trigger in (("asked by the trainer", shared), ("part", shared | (lambda trainer: False))):
+        trainer.extend(
+            lambda t, place=place: seen[place].append(t.updater.state.iteration), name=place, trigger=trigger
+        )
     trainer.run()
-    assert seen == [fired({"alone": MAKERS["least value"]()})["alone"]] * 2
+    alone = fired({"alone": MAKERS[name]()})["alone"]
+    assert [first.fired, second.fired, *seen.values()] == [alone] * 4
 
 
 @pytest.mark.parametrize("name", MAKERS)

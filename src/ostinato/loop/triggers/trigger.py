@@ -37,9 +37,21 @@ class Trigger:
     an object used in several places is asked once per iteration; the trigger has to ask those it finds in the list.
     """
 
+    asked_elsewhere = False
+    """Whether somebody asks it besides the trainer: an extension that was given it as its own inner trigger."""
+    _asked_in: Any = None  # the observation of the iteration of the last question; every iteration has a new one
+    _answer = False
+
     def __call__(self, trainer: TrainerView) -> bool:
         """Whether the extension runs now. Called once per iteration, after the update."""
         raise NotImplementedError(f"{type(self).__name__} must say when it fires: override __call__.")
+
+    def ask_once(self, trainer: TrainerView) -> bool:
+        """The answer in this iteration, for those who share one object: a second question would find nothing new."""
+        if trainer.observation is not self._asked_in:
+            self._answer = self(trainer)
+            self._asked_in = trainer.observation
+        return self._answer
 
     def initialize(self, trainer: TrainerView) -> None:
         """Called before the first update of a process, after a saved state was loaded."""
