@@ -37,6 +37,7 @@ from ostinato.loop.shared_trigger import triggers_of_run
 from ostinato.loop.trainer_state import load_trainer_state, trainer_state
 from ostinato.loop.triggers.get_trigger import get_stop_trigger
 from ostinato.loop.triggers.limit_trigger import LimitTrigger
+from ostinato.loop.triggers.stop_memory import StopMemory
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Trainer:
     ) -> None:
         self.updater = updater
         self.stop_trigger: TriggerFunction = get_stop_trigger(stop_trigger)
+        self._stop_memory = StopMemory(self.stop_trigger)
         self.out = Path(out)
         self.observation: dict[str, Any] = {}
         """The numbers reported in this iteration."""
@@ -211,7 +213,8 @@ class Trainer:
 
         Tensors are the live ones, not copies.
         """
-        return trainer_state(self.updater, self._registrations, self.stop_trigger, self.elapsed_time)
+        tree = trainer_state(self.updater, self._registrations, self.stop_trigger, self.elapsed_time)
+        return {**tree, "stopped_by": self._stop_memory.state()}
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = False) -> None:
         """Continue from a tree that :meth:`state_dict` has returned; called by the ``restore`` hook of an extension.
@@ -226,6 +229,7 @@ class Trainer:
         self._earlier_time = load_trainer_state(
             state, self.updater, self._registrations, self.stop_trigger, strict=strict
         )
+        self._stop_memory.load(state.get("stopped_by"))
 
     # --- running ---------------------------------------------------------------------------------------------------
 
@@ -334,7 +338,7 @@ class Trainer:
                         if current.registration.call_before_training:
                             current.extension(self)
                 current, phase = None, "stop trigger"
-                finished = stop(self)
+                finished = stop(self) or self._stop_memory.holds()
                 while not finished and self._stop_reason is None:
                     current, phase = None, "update"
                     self.observation = reports.target = {}
@@ -344,6 +348,8 @@ class Trainer:
                             current.extension(self)
                     current, phase = None, "stop trigger"
                     finished = stop(self)
+                    if finished:
+                        self._stop_memory.note()
                     for current in late:
                         current.is_due = current.trigger(self)
                     for current in late:
