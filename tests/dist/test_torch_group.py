@@ -53,6 +53,19 @@ def rank_1_raises(group: Any) -> None:
     group.gather("still here")
 
 
+def plain_torch_meets_a_killed_rank(group: Any) -> None:
+    import torch
+    import torch.distributed
+
+    torch.distributed.barrier()
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        torch.distributed.all_reduce(torch.ones(1))
+    except RuntimeError as error:
+        raise group.explain(error) from None
+
+
 def rank_1_is_killed(group: Any) -> None:
     group.barrier()
     if group.rank == 1:
@@ -90,7 +103,10 @@ def test_a_rank_that_raises_makes_the_others_say_so_instead_of_waiting(tmp_path,
         assert "gloo" not in result.output
 
 
-@pytest.mark.parametrize(("function", "code"), [(rank_1_is_killed, -signal.SIGKILL), (rank_1_leaves, 0)])
+@pytest.mark.parametrize(
+    ("function", "code"),
+    [(rank_1_is_killed, -signal.SIGKILL), (plain_torch_meets_a_killed_rank, -signal.SIGKILL), (rank_1_leaves, 0)],
+)
 def test_a_rank_that_is_gone_without_a_word_makes_the_others_fail(tmp_path, function, code) -> None:
     first, second = run_on_ranks(function, folder=tmp_path, timeout=200)
     assert second.exit_code == code

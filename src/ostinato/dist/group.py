@@ -55,11 +55,6 @@ class Group(Protocol):
         """Return when every rank has come here."""
         ...
 
-    def collectives_begun(self) -> int:
-        """How many collectives this process has begun in the process group of torch.distributed that gradients and
-        plain calls use. Those of this group are not among them."""
-        ...
-
     def explain(self, error: BaseException) -> BaseException:
         """The error itself; or, if it is only the echo of another rank's failure, a ``RankFailedError`` that names that
         rank and what happened there. No collective."""
@@ -98,10 +93,6 @@ class Alone:
 
     def barrier(self) -> None:
         """See :meth:`Group.barrier`."""
-
-    def collectives_begun(self) -> int:
-        """See :meth:`Group.collectives_begun`."""
-        return 0
 
     def explain(self, error: BaseException) -> BaseException:
         """See :meth:`Group.explain`."""

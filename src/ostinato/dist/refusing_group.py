@@ -49,10 +49,6 @@ class RefusingGroup:
     def _refuse(self, name: str) -> NoReturn:
         raise StateError(f"{self._why}, and {name}() waits for all ranks.", advice=self._advice, collective=name)
 
-    def collectives_begun(self) -> int:
-        """See :meth:`Group.collectives_begun`."""
-        return self._group.collectives_begun()
-
     def explain(self, error: BaseException) -> BaseException:
         """See :meth:`Group.explain`."""
         return self._group.explain(error)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _FAILURE = "ostinato/failure"  # in the store: which rank failed first, and how
 _READERS = "ostinato/failure/readers"  # how many ranks have read it
 _SECONDS_FOR_READERS = 5.0
-_ECHOES = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out")
+_LOST = ("connection closed by peer", "connection reset by peer", "broken pipe", "timed out waiting")
 
 
 class TorchGroup:
@@ -98,18 +98,17 @@ class TorchGroup:
             # Not chained: what the transport says of its sockets is the echo of a failure elsewhere.
             raise self._failure_elsewhere(error) from None
 
-    def collectives_begun(self) -> int:
-        """See :meth:`Group.collectives_begun`."""
-        world: Any = torch.distributed.group.WORLD if torch.distributed.is_initialized() else None
-        if world is None:
-            return 0
-        return sum(world._get_backend(device)._get_sequence_number_for_group() for device in world._device_types)
-
     # --- failures --------------------------------------------------------------------------------------------------
 
     def explain(self, error: BaseException) -> BaseException:
         """See :meth:`Group.explain`."""
-        is_echo = isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _ECHOES)
+        if not isinstance(error, RuntimeError):
+            return error
+        said = str(error).lower()
+        if any(words in said for words in _LOST) and ("gloo" in said or isinstance(error, torch.distributed.DistError)):
+            return self._failure_elsewhere(error)
+        # Less clear words are an echo only where another rank is known to have failed.
+        is_echo = any(word in said for word in ("gloo", "nccl"))
         return self._failure_elsewhere(error) if is_echo and self._first_failure() is not None else error
 
     def _failure_elsewhere(self, error: BaseException) -> RankFailedError:
