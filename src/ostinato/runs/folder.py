@@ -207,6 +207,11 @@ class RunFolder(RunView):
             for manifest in self.scan().manifests:
                 self.journal.add("commit", **_journal_fields(manifest))
             return
+        untold = here - found.last.keys()
+        if untold:  # the process ended between a commit and its line
+            for manifest in self.scan().manifests:
+                if manifest.generation in untold:
+                    self.journal.add("commit", **_journal_fields(manifest))
         if found.unreadable_lines:
             self._notice(f"{JOURNAL_FILE} has {found.unreadable_lines} unreadable line(s); no state is lost with them.")
             self.journal.add(UNREADABLE, time=now(), lines=found.unreadable_lines)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.runs.atomic import ChecksumMismatchError, Files, open_regular
+from ostinato.runs.manifest import GenerationName
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +70,27 @@ class Journal:
         lines = [_parsed(line) for line in self._lines()]
         return [entry for entry in lines if entry is not None], lines.count(None)
 
+    def records(self) -> list[dict[str, Any]]:
+        """What the journal tells of the generations that count: the newest line about each, oldest generation first.
+
+        Those that were evicted, removed, damaged or set aside are not among them.
+        """
+        known: dict[str, dict[str, Any]] = {}
+        counts: set[str] = set()
+        for entry in self.read()[0]:
+            event, names = entry.get("event"), _generations(entry)
+            if event in ("commit", "mark"):
+                known.update(dict.fromkeys(names, entry))
+                counts.update(names)
+            elif event in ("evict", "gone", "damage"):
+                counts.difference_update(names)
+            elif event == "restore":
+                for source, target in _moves(entry):
+                    counts.discard(source)
+                    if GenerationName.parse(target) is not None:
+                        counts.add(target)
+        return [known[name] for name in sorted(counts & known.keys(), key=_age)]
+
     def find_out(self) -> JournalFindings:
         """What the journal tells to somebody who opens the run."""
         exists = False
@@ -83,12 +105,8 @@ class Journal:
             elif event == UNREADABLE:
                 unreported = 0
             elif event in ("commit", "evict", "restore", "gone"):
-                names = [entry.get("generation")]
-                if event == "evict" and isinstance(entry.get("generations"), list):  # as it was written at first
-                    names += entry["generations"]
-                if event == "restore" and isinstance(entry.get("moves"), list):
-                    names += [str(pair[-1]).rpartition("/")[2] for pair in entry["moves"] if pair]
-                last.update({name: str(event) for name in names if isinstance(name, str)})
+                moved = [target.rpartition("/")[2] for _, target in _moves(entry)] if event == "restore" else []
+                last.update({name: str(event) for name in [*_generations(entry), *moved]})
         return JournalFindings(exists, unreported, last)
 
     def _lines(self) -> Iterator[bytes]:
@@ -112,3 +130,22 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
+
+
+def _generations(entry: Mapping[str, Any]) -> list[str]:
+    """The generations that an entry is about; older evictions name several."""
+    several = entry.get("generations")
+    names = [entry.get("generation"), *(several if isinstance(several, list) else ())]
+    return [name for name in names if isinstance(name, str) and GenerationName.parse(name) is not None]
+
+
+def _moves(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    moves = entry.get("moves")
+    pairs = moves if isinstance(moves, list) else []
+    return [(str(pair[0]), str(pair[1])) for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+
+
+def _age(name: str) -> GenerationName:
+    parsed = GenerationName.parse(name)
+    assert parsed is not None
+    return parsed
