@@ -93,5 +93,7 @@ class HeldNumbers:
 
 def stacked(values: Sequence[torch.Tensor]) -> torch.Tensor:
     """One-element tensors of one device and type as a new vector."""
-    # reshape and not view: a value may be a strided element of a larger tensor.
-    return torch.stack([value.detach().reshape(()) for value in values])
+    # reshape and not view: a value may be a strided element of a larger tensor. Each call costs a microsecond or more,
+    # in every iteration, so the usual case (a scalar without a graph) makes only one.
+    vector = torch.stack([value if value.dim() == 0 else value.reshape(()) for value in values])
+    return vector.detach() if vector.requires_grad else vector
