@@ -8,7 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, DamagedRunError, SaveError, StateError
+from ostinato.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    BadInputError,
+    DamagedRunError,
+    SaveError,
+    StateError,
+)
 from ostinato.extensions.save import Snapshot
 from ostinato.extensions.state_parts import join_state, split_state
 from ostinato.loop.reporter import report
@@ -441,3 +448,131 @@ def test_a_parameter_of_no_model_is_an_error() -> None:
     updater = StandardUpdater(nn.Linear(2, 2), torch.optim.SGD([stray], lr=0.1), [])
     with pytest.raises(StateError, match="none of the updater's models"):
         split_state({"updater": updater.state_dict()}, updater)
+
+
+# --- other things to save, other places to go on from -----------------------------------------------------------------
+
+
+def test_a_plain_object_is_saved_in_place_of_the_trainer(tmp_path: Path) -> None:
+    def run(limit: int) -> Trainer:
+        trainer = _trainer(tmp_path / "trainer", 2)
+        torch.manual_seed(limit)
+        model = nn.Linear(2, 2)
+
+        def train(_trainer: Any) -> None:
+            with torch.no_grad():
+                model.weight.add_(1)
+
+        trainer = Trainer(trainer.updater, (limit, "iteration"), out=tmp_path / "other", extensions=[train])
+        trainer.extend(Snapshot(target=model, every=(2, "iteration"), max_size=-1))
+        trainer.run()
+        return trainer
+
+    run(5)
+    first = RunFolder(tmp_path / "other").read(5)
+    assert set(first.model) == {"weight", "bias"}
+    # The trainer's own counters are not brought back; the object's iterations are counted on.
+    run(3)
+    assert _saved(tmp_path / "other") == [2, 4, 5, 7, 8]
+    second = RunFolder(tmp_path / "other").read(8)
+    assert torch.equal(second.model["weight"], first.model["weight"] + 3)
+
+
+def test_an_object_with_any_other_state_is_saved_too(tmp_path: Path) -> None:
+    class Counts:
+        number = 0
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"number": self.number, "list": [torch.ones(1)]}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.number = state["number"]
+
+    def run() -> int:
+        counts = Counts()
+
+        def count(_trainer: Any) -> None:
+            counts.number += 1
+
+        trainer = Trainer(_trainer(tmp_path, 1).updater, (3, "iteration"), out=tmp_path, extensions=[count])
+        trainer.extend(Snapshot(target=counts))
+        trainer.run()
+        return counts.number
+
+    assert [run(), run()] == [3, 6]
+
+
+@pytest.mark.parametrize("change", ["new", "gone"])
+def test_strict_makes_a_difference_of_extensions_an_error(tmp_path: Path, change: str) -> None:
+    class Remembers:
+        name = "remembers"
+
+        def __call__(self, trainer: Any) -> None: ...
+
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+    before, after = ([], [Remembers()]) if change == "new" else ([Remembers()], [])
+    _trainer(tmp_path, 3, *before).run()
+    with pytest.raises(StateError, match="remembers"):
+        _trainer(tmp_path, 5, *after, strict=True).run()
+    _trainer(tmp_path, 5, *after).run()
+    _trainer(tmp_path, 6, *after, strict=True).run()
+
+
+def test_a_state_of_an_error_can_be_named(tmp_path: Path) -> None:
+    def fail(trainer: Any) -> None:
+        if trainer.updater.state.iteration == 5:
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        _trainer(tmp_path, 9, fail, snapshot_on_error=True).run()
+    assert _trained(_trainer(tmp_path, 4)) == 4
+    for name in ("00000005-error", tmp_path / "generations" / "00000005-error"):
+        assert _trained(_trainer(tmp_path, 3, resume_from=name)) == 5
+
+
+def _trained(trainer: Trainer) -> int:
+    trainer.run()
+    return trainer.updater.state.iteration
+
+
+def test_a_generation_is_also_named_by_its_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _trainer(tmp_path / "run", 6, max_size=-1).run()
+    monkeypatch.chdir(tmp_path)
+    assert _trained(_trainer(tmp_path / "run", 4, resume_from="run/generations/00000004")) == 4
+    assert "set aside" in caplog.text
+    assert "00000006" in caplog.text
+
+
+def test_a_new_run_may_begin_with_a_generation_of_another(tmp_path: Path) -> None:
+    straight = _trainer(tmp_path / "straight", 9)
+    straight.run()
+    _trainer(tmp_path / "one", 6).run()
+    source = tmp_path / "one" / "generations" / "00000006"
+    forked = _trainer(tmp_path / "two", 9, resume_from=source)
+    forked.run()
+    assert torch.equal(_parameters(straight)[0], _parameters(forked)[0])
+    assert _saved(tmp_path / "one") == [2, 4, 6]
+    assert _saved(tmp_path / "two") == [8, 9]
+    with pytest.raises(BadInputError, match="has generations of its own"):
+        _trainer(tmp_path / "two", 12, resume_from=source).run()
+    with pytest.raises(BadInputError, match="is no generation"):
+        _trainer(tmp_path / "three", 12, resume_from=tmp_path / "nowhere").run()
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_as_many_best_states_stay_as_were_asked_for(tmp_path: Path, mode: str) -> None:
+    losses = [5.0, 5, 4, 4, 4, 4, 3, 3, 2, 2, 9, 9, 9, 9, 9, 9]  # 4 comes twice: the older one keeps its place
+    told = losses if mode == "min" else [-loss for loss in losses]
+    _trainer(tmp_path, 16, losses=told, monitor="loss", mode=mode, best_size=3, max_size=2).run()
+    assert [e["iteration"] for e in _journal(tmp_path) if e["kind"] == "best"] == [2, 4, 8, 10]
+    assert _saved(tmp_path) == [4, 8, 10, 14, 16]
+
+
+def test_snapshots_beyond_the_number_go_also_when_they_ended_a_session(tmp_path: Path) -> None:
+    for limit in (3, 5, 12):
+        _trainer(tmp_path, limit, max_size=2).run()
+    assert _saved(tmp_path) == [10, 12]

@@ -259,3 +259,25 @@ def train_with_another_model(group: Any, folder: str) -> None:
     trainer.extend(_Seen())
     trainer.extend(Snapshot(every=(2, "iteration")))
     trainer.run()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_folder_may_be_moved_renamed_and_reached_by_another_path(tmp_path: Path, ranks: int) -> None:
+    straight = _values(run_on_ranks(train, str(tmp_path / "straight"), 11, folder=tmp_path, ranks=ranks))
+    first = tmp_path / "here" / "run"
+    _values(run_on_ranks(train, str(first), 4, folder=tmp_path, ranks=ranks))
+    (tmp_path / "there").mkdir()
+    second = first.rename(tmp_path / "there" / "renamed run")
+    _values(run_on_ranks(train, str(second), 6, folder=tmp_path, ranks=ranks))
+    (tmp_path / "mount").symlink_to(tmp_path / "there")
+    values = _values(run_on_ranks(train, str(tmp_path / "mount" / "renamed run"), 9, folder=tmp_path, ranks=ranks))
+    assert values[0]["begins"]["iteration"] == 6
+    values = _values(run_on_ranks(train_from_within, str(second), 11, folder=tmp_path, ranks=ranks))
+    assert [value["ends"] for value in values] == [value["ends"] for value in straight]
+    assert all(not Path(record["path"]).is_absolute() for record in RunFolder(second).journal.records())
+    assert str(tmp_path) not in (second / "journal.jsonl").read_text()
+
+
+def train_from_within(group: Any, folder: str, limit: int) -> dict[str, Any]:
+    os.chdir(folder)
+    return train(group, ".", limit)

@@ -132,9 +132,9 @@ def test_only_the_beginning_and_the_end_of_a_save_cost_messages(tmp_path: Path) 
                 store.settle,
                 store.flush,
             ):
-                before = group.messages
+                before = len(group.calls)
                 step()
-                counts.append(group.messages - before)
+                counts.append(len(group.calls) - before)
         return counts
 
     assert on_ranks(2, work) == [[1, 0, 0, 2]] * 2
@@ -438,10 +438,10 @@ def test_the_state_of_an_error_is_written_by_rank_0_without_a_message(tmp_path: 
     def work(group: ThreadGroup, store: RankedStore) -> int:
         content = _content(5, group, reasons=("error",), optimizer=None)
         content.state.pop("head")
-        before = group.messages
+        before = len(group.calls)
         store.submit_alone(content)
         store.settle()
-        return group.messages - before
+        return len(group.calls) - before
 
     assert _each_rank(tmp_path, 2, work) == [0, 0]
     loaded = RunFolder(tmp_path).read("00000005-error")

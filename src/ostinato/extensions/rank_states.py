@@ -99,7 +99,7 @@ def _generators(seed: int) -> dict[str, Any]:
     version, internal, gauss = random.Random(seed).getstate()
     legacy = np.random.RandomState(seed % 2**32).get_state(legacy=False)
     return {
-        "python": [version, list(internal), gauss],
+        "python": {"version": version, "key": np.array(internal, np.uint32), "gauss": gauss},
         "numpy": {
             "key": legacy["state"]["key"].copy(),
             "position": int(legacy["state"]["pos"]),
@@ -108,6 +108,7 @@ def _generators(seed: int) -> dict[str, Any]:
         },
         "torch": torch.Generator().manual_seed(seed % 2**63).get_state(),
         "cuda": [],
+        "mps": [],
     }
 
 
