@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -100,7 +101,7 @@ def values(replicas: list[Parameter]) -> list[list[float]]:
     return [replica.detach().tolist() for replica in replicas]
 
 
-def assert_near(replicas: list[Parameter], *expected: float, tolerance: float = 1e-6) -> None:
+def assert_near(replicas: Sequence[torch.Tensor], *expected: float, tolerance: float = 1e-6) -> None:
     """Every replica holds these values, and all replicas hold the very same ones."""
     torch.testing.assert_close(replicas[0].detach().float(), torch.tensor(expected), rtol=0, atol=tolerance)
     for replica in replicas[1:]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import weakref
 from typing import Any
 
@@ -343,6 +344,34 @@ def test_replicas_start_from_the_first(store: str | None, on_store: bool | None)
     trainer = make(weights, kvstore=store, update_on_kvstore=on_store)
     trainer.open()
     assert values(weights["w"]) == [[1.0]] * 3
+
+
+def test_first_gradients_of_other_weights_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    for opened in (True, False):
+        weights = {"w": [Parameter(torch.tensor([float(n)])) for n in (1, 2)]}
+        trainer = make(weights)
+        if opened:
+            trainer.open()
+        backward_all(weights)
+        with caplog.at_level(logging.WARNING):
+            trainer.step(1)
+        assert ("before the first forward pass" in caplog.text) is not opened
+        assert_near(weights["w"], 0.8)
+
+
+@pytest.mark.parametrize(("store", "on_store"), STORES)
+def test_a_checkpoint_that_is_loaded_into_the_first_replica_only_reaches_all(
+    store: str | None, on_store: bool | None
+) -> None:
+    copies = replicate(nn.Linear(1, 1, bias=False), ["cpu", "cpu"])
+    weights = replica_parameters(copies)
+    trainer = make(weights, kvstore=store, update_on_kvstore=on_store)
+    for _ in range(2):
+        copies[0].load_state_dict({"weight": torch.tensor([[5.0]])})
+        trainer.zero_grad()
+        backward_all(weights)
+        trainer.step(1)
+        assert_near([replica.view(1) for replica in weights["weight"]], 5.0 - 0.1 * 2)
 
 
 @pytest.mark.parametrize(("store", "on_store"), STORES)

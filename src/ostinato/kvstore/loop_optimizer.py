@@ -39,7 +39,8 @@ class LoopOptimizer:
         return [{"params": parameters, "lr": self.trainer.learning_rate}]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear all gradients."""
+        """Clear all gradients. The first call opens the trainer, so that the first pass has the weights of rank 0."""
+        self.trainer.open()
         self.trainer.zero_grad(set_to_none)
 
     def step(self) -> None:

@@ -67,6 +67,7 @@ class ParameterTrainer:
     The usual loop::
 
         trainer = ParameterTrainer(dict(model.named_parameters()), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+        trainer.open()  # all replicas on all ranks begin with rank 0's weights
         for inputs, targets in loader:
             trainer.zero_grad()
             loss_function(model(inputs), targets).sum().backward()
@@ -123,7 +124,7 @@ class ParameterTrainer:
         self._decision: Decision | None = None
         self._queue = list(self._handles)
         self._waiting_states: dict[str, Any] | None = None
-        self._versions: dict[int, int] = {}
+        self._versions: dict[int, list[int]] = {}
         self.loss_scaler: LossScaler | None = None
         """Scales losses for float16, see :meth:`scale_loss`; None: no scaling, and gradients are not looked at."""
         self.last_update_skipped = False
@@ -201,7 +202,12 @@ class ParameterTrainer:
 
     def open(self) -> None:
         """Create the store, decide where updates run and bring all replicas to rank 0's values, as far as that is not
-        done. Every call that needs it does this by itself. A collective."""
+        done. Every call that needs it does this by itself; replicas or ranks whose first weights differ want it before
+        the first forward pass. A collective.
+
+        Row-sparse gradients that decide where updates run have to be announced then (``grad_stype``), because no
+        gradient is there to be seen.
+        """
         if self._decision is None:
             self._create_store()
         if self._queue:
@@ -319,7 +325,18 @@ class ParameterTrainer:
     def _is_replaced(self, handle: ParameterHandle) -> bool:
         """True when somebody changed the weight since the last update, as loading a checkpoint does."""
         known = self._versions.get(handle.index)
-        return known is not None and handle.replicas[0]._version != known
+        return known is not None and known != [replica._version for replica in handle.replicas]
+
+    def _follow_replaced(self, handle: ParameterHandle) -> None:
+        """Bring the replicas that a replaced weight was not written to up to it, and master copies too."""
+        known = self._versions[handle.index]
+        written = [replica._version != version for replica, version in zip(handle.replicas, known, strict=True)]
+        if not all(written):
+            with torch.no_grad():
+                for replica in handle.replicas[1:]:
+                    replica.copy_(handle.replicas[0])
+        self._updaters.weight_replaced(handle)
+        self._remember_versions([handle])
 
     def _push_and_pull(self, found: _Found) -> None:
         """One exchange: push gradients, let the store update, pull weights."""
@@ -376,7 +393,7 @@ class ParameterTrainer:
                 return
         for handle in self._handles:
             if self._is_replaced(handle):
-                self._updaters.weight_replaced(handle)
+                self._follow_replaced(handle)
         self._updaters.update(fresh)
         self._remember_versions(fresh)
         self.last_update_skipped = False
@@ -495,7 +512,7 @@ class ParameterTrainer:
     def _remember_versions(self, handles: Sequence[ParameterHandle]) -> None:
         for handle in handles:
             if not isinstance(handle, TableParameter):
-                self._versions[handle.index] = handle.replicas[0]._version
+                self._versions[handle.index] = [replica._version for replica in handle.replicas]
 
     # --- states ---------------------------------------------------------------------------------------------------
 
@@ -634,6 +651,7 @@ class ParameterTrainer:
         ready = [handle for handle in self._queue if not handle.is_deferred]
         for handle in ready:
             handle.watch()
+        before = [_fingerprints(handle) for handle in ready] if any(handle.is_fresh for handle in ready) else None
         store = self._store
         if store is None:
             with torch.no_grad():
@@ -654,8 +672,12 @@ class ParameterTrainer:
                     [-handle.index for handle in dense],
                 )
             store.watch({handle.index: handle.replicas for handle in dense if handle.is_trained})
-            if self._updates_on_store:
-                self._remember_versions(dense)
+        self._remember_versions(ready)
+        if before is not None and before != [_fingerprints(handle) for handle in ready]:
+            _log.warning(
+                "replicas or ranks began with other weights than rank 0's first replica, and have gradients of these; "
+                "call open() before the first forward pass"
+            )
         taken = {handle.index for handle in ready}
         self._queue = [handle for handle in self._queue if handle.index not in taken]
 
@@ -705,6 +727,11 @@ def _traits(store: Store, *, is_object: bool) -> StoreTraits:
         runs_optimizer=store.is_capable("optimizer"),
         takes_row_sparse=store.is_capable("row_sparse"),
     )
+
+
+def _fingerprints(handle: ParameterHandle) -> list[tuple[float, float]]:
+    """Two sums over each replica's weights, to tell whether they were changed."""
+    return [(float(weight.sum()), float(weight.abs().sum())) for weight in handle.weights()]
 
 
 def _kind_of_gradient(handle: ParameterHandle) -> Value:

@@ -1,0 +1,117 @@
+"""A parameter trainer inside the loop's updaters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from kvstore_stand_ins import OtherRankStore, make, two_parameters
+from torch import nn
+
+from ostinato.extensions.save import Snapshot
+from ostinato.kvstore import LoopOptimizer, LossScaler, ParameterTrainer, replica_parameters, replicate, split_and_load
+from ostinato.loop.reporter import report
+from ostinato.loop.standard_updater import StandardUpdater
+from ostinato.loop.trainer import Trainer
+
+
+class TwoReplicas(StandardUpdater):
+    """Trains two copies of a model, each on half of the batch."""
+
+    replicas: list[nn.Module]
+
+    def update_core(self, batch: Any) -> None:
+        (optimizer,) = self.optimizers.values()
+        optimizer.zero_grad()
+        shares = split_and_load(batch, ["cpu", "cpu"])
+        losses = [copy(share).square().mean() for copy, share in zip(self.replicas, shares, strict=True)]
+        for loss in losses:
+            loss.backward()
+        optimizer.step()
+        report("loss", torch.stack(losses).mean().detach())
+
+
+def training(
+    out: Path, limit: int, *, on_store: bool | None = None, replicas: int = 1, scaled: bool = False
+) -> Trainer:
+    torch.manual_seed(0)
+    copies = replicate(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), ["cpu"] * replicas)
+    parameters = ParameterTrainer(
+        replica_parameters(copies),
+        "adam",
+        {"learning_rate": 0.01, "wd": 0.1},
+        update_on_kvstore=on_store,
+        compression_params={"type": "2bit", "threshold": 0.01} if on_store else None,
+    )
+    if scaled:
+        parameters.loss_scaler = LossScaler(4.0, window=3)
+    generator = torch.Generator().manual_seed(1)
+    loader = [torch.randn(8, 4, generator=generator) for _ in range(7)]
+    kind = TwoReplicas if replicas == 2 else StandardUpdater
+    loss = None if replicas == 2 else lambda result, _batch: result.square().mean()
+    updater = kind(copies[0], LoopOptimizer(parameters), loader, loss_function=loss)  # type: ignore[arg-type]
+    if isinstance(updater, TwoReplicas):
+        updater.replicas = copies
+    trainer = Trainer(updater, (limit, "iteration"), out=out)
+    trainer.extend(Snapshot(every=(2, "iteration")))
+    return trainer
+
+
+def weights(trainer: Trainer) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in trainer.updater.models["main"].parameters()]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"replicas": 2, "on_store": False}, {"replicas": 2, "on_store": True}],
+    ids=["one replica", "two replicas", "on the store, compressed"],
+)
+def test_a_run_that_was_stopped_goes_on_exactly(tmp_path: Path, settings: dict[str, Any]) -> None:
+    straight = training(tmp_path / "one", 11, **settings)
+    straight.run()
+    training(tmp_path / "two", 5, **settings).run()
+    resumed = training(tmp_path / "two", 11, **settings)
+    resumed.run()
+    assert resumed.updater.state.iteration == 11
+    for first, second in zip(weights(straight), weights(resumed), strict=True):
+        assert torch.equal(first, second)
+
+
+def test_it_steps_as_torch_does() -> None:
+    ours, theirs = nn.Linear(3, 1), nn.Linear(3, 1)
+    theirs.load_state_dict(ours.state_dict())
+    batches = [torch.full((4, 3), 0.5 * number) for number in range(5)]
+    parameters = ParameterTrainer(dict(ours.named_parameters()), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    for model, optimizer in (
+        (ours, LoopOptimizer(parameters)),
+        (theirs, torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=0.9)),
+    ):
+        updater = StandardUpdater(model, optimizer, batches, loss_function=lambda y, _: y.square().mean())  # type: ignore[arg-type]
+        for _ in range(5):
+            updater.update()
+    for first, second in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(first, second)
+
+
+def test_the_sum_is_divided_by_the_number_of_losses_in_it() -> None:
+    for parameters, expected in (
+        (make(two_parameters(1)), 1.0),
+        (make(two_parameters(3)), 3.0),
+        (make(two_parameters(1), kvstore=OtherRankStore()), 2.0),
+    ):
+        optimizer = LoopOptimizer(parameters, ignore_stale_grad=True)
+        optimizer.step()
+        assert parameters.optimizer.rescale_grad == 1.0 / expected
+    optimizer = LoopOptimizer(make(two_parameters()), batch_size=32, ignore_stale_grad=True)
+    optimizer.step()
+    assert optimizer.trainer.optimizer.rescale_grad == 1.0 / 32
+
+
+def test_groups_can_be_read() -> None:
+    given = two_parameters()
+    optimizer = LoopOptimizer(make(given))
+    (group,) = optimizer.param_groups
+    assert group["params"] == [given["a"][0], given["b"][0]]
+    assert group["lr"] == 0.1
