@@ -162,7 +162,7 @@ def serve(desk: ServerDesk, place: str, server: int, timeout: float) -> bool:
 
     :param place: where to meet, see :func:`open_rendezvous`.
     :param server: number of this server, from 0.
-    :param timeout: seconds to wait for workers, at the start and while none of them is left without a farewell.
+    :param timeout: seconds to wait for workers, at the start and when all of them were lost.
     :returns: True when all workers have said that they have finished; False when those that had not were lost.
     """
     store = open_rendezvous(place, timeout)
@@ -181,20 +181,22 @@ def serve(desk: ServerDesk, place: str, server: int, timeout: float) -> bool:
                 line_store = open_rendezvous(place, timeout)
                 name = f"{server}/{worker}/{visit}"
                 thread = threading.Thread(
-                    target=_serve_worker, args=(desk, line_store, name, worker, timeout, finished), daemon=True
+                    target=_serve_worker, args=(desk, line_store, name, worker, finished), daemon=True
                 )
                 thread.start()
                 threads.append(thread)
         threads = [thread for thread in threads if thread.is_alive()]
         if threads:
             last_seen = time.monotonic()
+        elif finished and desk.has_finished:
+            return False  # those that are lost were not called back, as a launcher would have before the others end
         elif time.monotonic() - last_seen > timeout:
             return False
         time.sleep(_LOOK_EVERY)
     return True
 
 
-def _serve_worker(desk: ServerDesk, store: Any, name: str, worker: int, timeout: float, finished: set[int]) -> None:
+def _serve_worker(desk: ServerDesk, store: Any, name: str, worker: int, finished: set[int]) -> None:
     try:
         line = _Line(store, name, 1, _FOREVER)
         while True:

@@ -49,7 +49,9 @@ class _Placed:
     is_table: bool
 
     def piece(self, part: Part, whole: Tensor) -> Tensor:
-        """What a part holds of an array, a view."""
+        """What a part holds of an array, a view; a single part holds it in its own shape."""
+        if len(self.parts) == 1:
+            return whole
         lines = whole if self.by_rows else whole.reshape(-1)
         return lines[part.start : part.start + part.length]
 
@@ -205,10 +207,12 @@ class AsyncStore(Store):
         bound, elements = big_array_bound(), value.numel()
         rule = "elements" if self._optimizer is None else self._optimizer.cut
         rows = len(value) if value.ndim else 0
-        if rule == "tensors" or rows == 0:
+        # Words and rows have no common borders.
+        compresses_rows = self._compressor is not None and rule == "rows" and not is_table
+        if rule == "tensors" or rows == 0 or compresses_rows:
             parts = place_whole(number, rows or elements, servers)
             return _Placed(value.shape, value.dtype, tuple(parts), by_rows=rows > 0, is_table=is_table)
-        if self._compressor is not None and not is_table and rule == "elements":
+        if self._compressor is not None and not is_table:
             parts = place_words(number, elements, servers, bound, self._compressor.scheme)
             return _Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
         if rows >= servers or rule == "rows" or is_table:
@@ -378,20 +382,11 @@ class AsyncStore(Store):
         scheme = self._compressor.scheme
         packed = self._compressor.compress(key, total.detach().contiguous())
         for part in placed.parts:
-            if placed.by_rows:  # whole on one server
-                words, elements = packed, total.numel()
-            else:
-                words, elements = packed[scheme.packed_bytes(part.start) :], part.length
-                words = words[: scheme.packed_bytes(elements)]
-            yield (
-                part,
-                {
-                    "packed": words,
-                    "elements": elements,
-                    "type": scheme.type,
-                    "threshold": scheme.threshold,
-                },
-            )
+            elements = placed.piece(part, total).numel()
+            words = packed if len(placed.parts) == 1 else packed[scheme.packed_bytes(part.start) :]
+            words = words[: scheme.packed_bytes(elements)]
+            sent = {"packed": words, "elements": elements, "type": scheme.type, "threshold": scheme.threshold}
+            yield part, sent
 
     def _keys_by_server(self, keys: Mapping[Key, object]) -> dict[int, list[Key]]:
         found: dict[int, list[Key]] = {}
