@@ -31,7 +31,14 @@ from typing import Any
 LIMIT = 240.0
 """Seconds until processes that have not ended are killed, and the test fails: much more than any of them needs."""
 
-_PRELOAD = ["torch", "torch.distributed", "ostinato.dist.torch_group", "ostinato.loop", "ostinato.extensions"]
+_PRELOAD = [
+    "torch",
+    "torch.distributed",
+    "torch._dynamo",  # an optimizer's first step would import it in every process, for more than a second
+    "ostinato.dist.torch_group",
+    "ostinato.loop",
+    "ostinato.extensions",
+]
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,14 @@ def test_the_same_numbers_come_again_even_if_some_were_drawn_while_saving() -> N
     assert [draw() for _ in range(3)] == expected
 
 
+def test_a_state_of_an_earlier_version_is_read_too() -> None:
+    version, internal, gauss = random.getstate()
+    state = {**capture_random_state(), "python": [version, list(internal), gauss]}
+    expected = draw()
+    restore_random_state(state)
+    assert draw() == expected
+
+
 def test_a_seed_decides_the_numbers_of_all_generators() -> None:
     seed_random_state(3)
     expected = draw()

@@ -130,7 +130,8 @@ class LoopPreset:
             trainer.extend(evaluator, trigger=self.evaluation)
         if writer is not None:
             trainer.extend(writer, trigger=self.writer, ranks=0)
-        trainer.extend(Snapshot(**{"max_size": self.num_snapshots, "every": self.save, **(snapshot or {})}))
+        settings: dict[str, Any] = {"max_size": self.num_snapshots, "every": self.save, **(snapshot or {})}
+        trainer.extend(Snapshot(**settings))
 
     def parts(self, generator_loss: LossFunction, discriminator_loss: LossFunction) -> list[Part]:
         """A generator and a discriminator in this order and from these updates on, for a ``PartsUpdater``."""

@@ -15,13 +15,13 @@ from ostinato.errors import ArgumentValueError
 def capture_random_state() -> dict[str, Any]:
     """The states of Python's, NumPy's and torch's generators, those of the accelerators included.
 
-    :return: a tree of JSON values, one uint32 array and uint8 tensors.
+    :return: a tree of JSON values, uint32 arrays and uint8 tensors.
     """
     version, internal, gauss = random.getstate()
     legacy = np.random.get_state(legacy=False)
     assert isinstance(legacy, dict)
     return {
-        "python": [version, list(internal), gauss],
+        "python": {"version": version, "key": np.array(internal, np.uint32), "gauss": gauss},
         "numpy": {
             "key": legacy["state"]["key"].copy(),
             "position": int(legacy["state"]["pos"]),
@@ -40,8 +40,11 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
 
     States of accelerators that this machine does not have are left out.
     """
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
+    python = state["python"]
+    if isinstance(python, Mapping):
+        python = (python["version"], python["key"], python["gauss"])
+    version, internal, gauss = python  # states of earlier versions are a list of these three
+    random.setstate((version, tuple(np.asarray(internal, np.uint32).tolist()), gauss))
     saved = state["numpy"]
     np.random.set_state(
         ("MT19937", np.asarray(saved["key"], np.uint32), saved["position"], saved["has_gauss"], saved["gauss"])
