@@ -182,6 +182,9 @@ class TorchOptimizer(Optimizer):
         for job, target in zip(jobs, targets, strict=True):
             engine.state[target] = job.state[TORCH]
         engine.step()
+        if self._instance is not None:
+            # What torch's own step would leave behind: its schedules warn where they find no step before theirs.
+            vars(self._instance)["_opt_called"] = True
         for job, target in zip(jobs, targets, strict=True):
             if target.dtype != job.target.dtype:
                 job.target.copy_(target)
