@@ -1,42 +1,5 @@
-"""State that every rank has for itself: how it is handed over to be saved, and how it comes back.
+"""State that every rank has for itself, as :mod:`ostinato.dist.per_rank` describes it, within a generation."""
 
-A state tree may hold :class:`PerRank` leaves, such as the residuals of compressed gradients. Every rank's own goes to a
-file of that rank. When the state is loaded, in each of these places is a :class:`RankStates`, from which any rank
-takes its own or, when the number of ranks has changed, whatever its owner's rule says.
-"""
+from ostinato.dist.per_rank import PerRank, RankStates
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from ostinato.runs.tree import Tree
-
-
-@dataclass(frozen=True, eq=False)
-class PerRank:
-    """A part of a state tree that differs between ranks; a leaf. It may hold no :class:`PerRank` or ``RowCut`` itself.
-
-    :param state: a tree.
-    """
-
-    state: Tree
-
-
-class RankStates:
-    """What every rank has saved in one place.
-
-    :param world_size: number of ranks that saved.
-    :param read: the state of a rank, None where it saved none.
-    """
-
-    def __init__(self, world_size: int, read: Callable[[int], Tree]) -> None:
-        self.world_size = world_size
-        self._read = read
-
-    def of(self, rank: int) -> Tree:
-        """The state that this rank saved; None where there was no such rank, or it saved none here."""
-        return self._read(rank) if 0 <= rank < self.world_size else None
-
-    def __repr__(self) -> str:
-        return f"RankStates(of {self.world_size})"
+__all__ = ["PerRank", "RankStates"]

@@ -5,11 +5,12 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from thread_ranks import on_ranks
 
 from ostinato.dist import Alone
+from ostinato.dist.per_rank import RankStates
 from ostinato.loop.triggers.observed_mean import ObservedMean
 
 ALONE = Alone()
@@ -96,6 +97,39 @@ def test_the_sums_are_saved_with_what_is_still_on_the_device() -> None:
 def test_all_ranks_get_the_mean_of_one_process(by_rank) -> None:
     means = on_ranks(2, lambda group: observed(by_rank[group.rank]).take_mean(group))
     assert means == [observed([pair for pairs in by_rank for pair in pairs]).take_mean(ALONE)] * 2
+
+
+@settings(max_examples=30)
+@given(
+    before=st.lists(st.lists(st.tuples(st.integers(-9, 9), st.integers(1, 4)), max_size=3), min_size=1, max_size=4),
+    after=st.lists(st.lists(st.tuples(st.integers(-9, 9), st.integers(1, 4)), max_size=3), min_size=1, max_size=4),
+)
+def test_the_sums_of_all_ranks_go_on_whatever_their_number(before, after) -> None:
+    """Saved by as many ranks as ``before`` has rows, continued by as many as ``after`` has."""
+
+    def begin(group):
+        mean = observed([])
+        mean.initialize(group)
+        for value in before[group.rank]:
+            mean.take({"loss": value})
+        return mean.state_dict()
+
+    saved = on_ranks(len(before), begin)
+    if len(before) > 1:
+        state = RankStates(len(before), lambda rank: saved[rank].state)
+    else:
+        (state,) = saved
+
+    def go_on(group):
+        mean = observed([])
+        mean.load_state_dict(state)
+        mean.initialize(group)
+        for value in after[group.rank]:
+            mean.take({"loss": value})
+        return mean.take_mean(group)
+
+    everything = [value for rows in (before, after) for row in rows for value in row]
+    assert on_ranks(len(after), go_on) == [observed(everything).take_mean(ALONE)] * len(after)
 
 
 def test_what_is_no_number_is_left_out_with_one_warning(caplog) -> None:

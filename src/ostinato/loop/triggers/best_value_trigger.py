@@ -67,6 +67,7 @@ class BestValueTrigger(Trigger):
 
     def initialize(self, trainer: TrainerView) -> None:
         """Initialize the inner trigger."""
+        self._mean.initialize(group_of(trainer))
         initialize_part(self.parts[0], trainer)
 
     def state_dict(self) -> dict[str, Any]:

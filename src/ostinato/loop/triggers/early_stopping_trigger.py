@@ -126,6 +126,7 @@ class EarlyStoppingTrigger(Trigger):
 
     def initialize(self, trainer: TrainerView) -> None:
         """Initialize the inner triggers."""
+        self._mean.initialize(group_of(trainer))
         initialize_part(self.check_trigger, trainer)
         initialize_part(self.max_trigger, trainer)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ostinato.dist import Group
+from ostinato.dist import Alone, Group
+from ostinato.dist.per_rank import PerRank, RankStates
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.loop.reporter import is_scalar, read_scalars
 
@@ -42,6 +43,8 @@ class ObservedMean:
         self.key = key
         self._owner = owner
         self._warned = False
+        self._group: Group = Alone()
+        self._loaded: Mapping[str, Any] | RankStates | None = None  # until it is known which rank this is
         self._restart()
 
     def _restart(self) -> None:
@@ -99,17 +102,38 @@ class ObservedMean:
             return None
         return total / weight if weight > 0 else math.nan
 
-    def state_dict(self) -> dict[str, Any]:
-        """``sum``, ``weight`` and ``count`` of the interval so far. Waits for the device."""
-        self._read()
-        return {"sum": self._sum, "weight": self._weight, "count": self._count}
+    def initialize(self, group: Group) -> None:
+        """Learn which rank this is, after a saved state was loaded: each continues with its own sums.
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from saved sums."""
+        Where the number of ranks has changed, every sum that was saved goes on in one of them, so the mean over all is
+        the same.
+        """
+        self._group = group
+        loaded, self._loaded = self._loaded, None
+        if isinstance(loaded, RankStates):
+            self._restart()
+            for rank in range(group.rank, loaded.world_size, group.size):
+                self._take_sums(loaded.of(rank) or {})
+        elif loaded is not None and group.rank > 0:
+            self._restart()  # saved by one process; rank 0 has it
+
+    def state_dict(self) -> dict[str, Any] | PerRank:
+        """``sum``, ``weight`` and ``count`` of the interval so far, of this rank. Waits for the device."""
+        self._read()
+        sums = {"sum": self._sum, "weight": self._weight, "count": self._count}
+        return PerRank(sums) if self._group.size > 1 else sums
+
+    def load_state_dict(self, state: Mapping[str, Any] | RankStates) -> None:
+        """Continue from saved sums; with several ranks once :meth:`initialize` has told which of them this is."""
         self._restart()
-        self._sum = float(state.get("sum", 0.0))
-        self._weight = float(state.get("weight", 0.0))
-        self._count = int(state.get("count", 0))
+        self._loaded = state
+        if not isinstance(state, RankStates):
+            self._take_sums(state)
+
+    def _take_sums(self, sums: Mapping[str, Any]) -> None:
+        self._sum += float(sums.get("sum", 0.0))
+        self._weight += float(sums.get("weight", 0.0))
+        self._count += int(sums.get("count", 0))
 
     def _add(self, value: float, weight: float) -> None:
         if weight != 0:  # and not value * 0, which is NaN for an infinite value

@@ -66,6 +66,7 @@ class ThresholdTrigger(Trigger):
 
     def initialize(self, trainer: TrainerView) -> None:
         """Initialize the inner trigger."""
+        self._mean.initialize(group_of(trainer))
         initialize_part(self.parts[0], trainer)
 
     def state_dict(self) -> dict[str, Any]:
