@@ -190,3 +190,42 @@ def test_golden_loss_scales_are_used_one_check_earlier(golden: Path) -> None:
         table["defaults"]["maximum"],
         table["defaults"]["window"],
     )
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd_momentum", "sgd_fp16_multi_precision", "ftml_on_store_two_replicas"])
+def test_golden_trainer_files_go_on_in_a_trainer(golden: Path, name: str) -> None:
+    folder = golden / "parameter-updates" / "files"
+    described = json.loads((folder / "contents.json").read_text())[f"{name}.states"]
+    dtype = torch.float16 if "fp16" in name else torch.float32
+    replicas = 2 if "two_replicas" in name else 1
+    weights = {
+        key: [Parameter(torch.tensor(values, dtype=dtype).reshape(shape)) for _ in range(replicas)]
+        for (key, values), shape in zip(sorted(described["weights_after"].items()), ((4, 3), (5,)), strict=True)
+    }
+    attributes = described["optimizer"]["attributes"]
+    trainer = ParameterTrainer(weights, name.partition("_")[0], update_on_kvstore=replicas > 1 or None)
+    trainer.load_states(folder / f"{name}.states")
+    assert trainer.optimizer.num_update == attributes["num_update"]
+    schedule = attributes["lr_scheduler"]
+    assert trainer.learning_rate == pytest.approx(attributes["lr"] if schedule is None else schedule["base_lr"])
+    state = trainer.state_dict()
+    assert state["counts"] == {key: attributes["_index_update_count"][str(n)] for n, key in enumerate(weights)}
+    for number, key in enumerate(weights):
+        listed = described["states"][str(number)]
+        arrays = [array["values"] for array in listed.get("items", [listed])]
+        found = [tensor.flatten().tolist() for tensor in state["states"][key].values()]
+        assert len(found) == len(arrays)
+        assert all(any(values == pytest.approx(other) for other in arrays) for values in found)
+    for replica in (replica for replicas_of in weights.values() for replica in replicas_of):
+        (replica * 0.1).sum().backward()
+    before = {key: replicas_of[0].detach().clone() for key, replicas_of in weights.items()}
+    trainer.step(1)
+    for key, replicas_of in weights.items():
+        assert not torch.equal(replicas_of[0], before[key])
+        assert all(torch.equal(replica, replicas_of[0]) for replica in replicas_of)
+
+
+def test_a_golden_file_of_another_optimizer_is_refused(golden: Path) -> None:
+    trainer = ParameterTrainer({"a": Parameter(torch.zeros(4, 3)), "b": Parameter(torch.zeros(5))}, "sgd")
+    with pytest.raises(ValueError, match=r"adam.*sgd"):
+        trainer.load_states(golden / "parameter-updates" / "files" / "adam.states")

@@ -18,7 +18,7 @@ from ostinato.errors import ArgumentValueError, BadInputError
 from ostinato.kvstore import LossScaler, ParameterTrainer, replica_parameters
 from ostinato.kvstore.trainer_states import read_states, write_states
 from ostinato.optim.rate_schedules import CosineSchedule, FactorSchedule
-from ostinato.optim.rules import registered_names
+from ostinato.optim.rules import SGD, registered_names
 from ostinato.runs.tree import pack_tree, unpack_tree
 
 MODES: list[tuple[int, str | None, bool | None]] = [
@@ -274,9 +274,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_replaces_the_one_before_in_one_step(file: Path) -> None:
-    state = read_states(file)
+    state = read_states(file, SGD(), [])
     write_states(file, {**state, "counts": {"a": 9}})
-    assert read_states(file)["counts"] == {"a": 9}
+    assert read_states(file, SGD(), [])["counts"] == {"a": 9}
     assert [path.name for path in file.parent.iterdir()] == ["x.states"]
 
 
@@ -295,14 +295,14 @@ def test_every_damaged_byte_is_noticed(file: Path) -> None:
         broken[place] ^= 1
         file.write_bytes(broken)
         with pytest.raises(BadInputError, match="cannot be read"):
-            read_states(file)
+            read_states(file, SGD(), [])
     for cut in (0, 7, len(whole) // 2, len(whole) - 1):
         file.write_bytes(whole[:cut])
         with pytest.raises(BadInputError, match="cannot be read"):
-            read_states(file)
+            read_states(file, SGD(), [])
     file.write_bytes(bytes(len(whole)))
     with pytest.raises(BadInputError, match="cannot be read"):
-        read_states(file)
+        read_states(file, SGD(), [])
 
 
 def test_a_file_that_is_not_there_and_one_of_something_else(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Key-value stores, and the trainer that updates parameters through them."""
 
 from ostinato.kvstore.collective import CollectiveStore
-from ostinato.kvstore.collective import CollectiveStore
 from ostinato.kvstore.local import LocalStore
 from ostinato.kvstore.loop_optimizer import LoopOptimizer
 from ostinato.kvstore.loss_scaler import LossScaler
@@ -12,11 +11,8 @@ from ostinato.kvstore.replicas import replica_parameters, replicate, split_and_l
 from ostinato.kvstore.store import Key, Store, StoreCallError, Value
 from ostinato.kvstore.tables import PulledRows, TableParameter
 from ostinato.kvstore.worker_store import AsyncStore
-from ostinato.kvstore.worker_store import AsyncStore
 
 __all__ = [
-    "AsyncStore",
-    "CollectiveStore",
     "AsyncStore",
     "CollectiveStore",
     "Key",

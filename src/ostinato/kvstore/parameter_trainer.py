@@ -572,7 +572,7 @@ class ParameterTrainer:
         :raises BadInputError: the file cannot be read, or is damaged.
         :raises ArgumentValueError: what it holds does not fit; see :meth:`load_state_dict`. Nothing is changed then.
         """
-        self.load_state_dict(read_states(Path(path)))
+        self.load_state_dict(read_states(Path(path), self._optimizer, self._handles))
 
     # --- opening --------------------------------------------------------------------------------------------------
 
