@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from rank_processes import RankResult, run_on_ranks
+from thread_ranks import on_ranks
 from torch import nn
 
 from ostinato.errors import RankFailedError, SaveError
@@ -101,12 +102,13 @@ def train_on_a_full_disk(group: Any, folder: str, limit: int, refused: list[int]
     return train(group, folder, limit)
 
 
-def train_and_die(group: Any, folder: str, limit: int, at: int) -> dict[str, Any]:
-    def die(moment: str, operation: str, path: Path) -> None:
-        if moment == "after" and operation == "write" and f".tmp-{at:08d}.rank-00001" in path.parent.name:
+def train_and_die(group: Any, folder: str, limit: int, rank: int, operation: str, place: str) -> dict[str, Any]:
+    def die(moment: str, what: str, path: Path) -> None:
+        if moment == "after" and what == operation and place in str(path):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    set_hook(die)
+    if group.rank == rank:
+        set_hook(die)
     return train(group, folder, limit, {"patience": 30.0})
 
 
@@ -209,13 +211,25 @@ def test_a_last_save_that_one_rank_cannot_write_is_an_error_on_all(tmp_path: Pat
     assert [value["saved"] for value in _values(run_on_ranks(train, str(run), 5, folder=tmp_path))] == [5, 5]
 
 
-def test_a_rank_that_is_killed_while_it_saves_ends_the_others_and_leaves_a_whole_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rank", "operation", "place", "left"),
+    [
+        (1, "write", ".tmp-00000004.rank-00001/table", [2]),
+        (0, "write", ".tmp-00000004/manifest.json", [2]),
+        (0, "rename", ".tmp-00000004/table-00001-of-00002", [2]),
+        (0, "rename", "generations/00000004", [2, 4]),
+    ],
+)
+def test_a_rank_that_is_killed_while_it_saves_ends_the_others_and_leaves_a_whole_state(
+    tmp_path: Path, rank: int, operation: str, place: str, left: list[int]
+) -> None:
     run = tmp_path / "run"
-    results = run_on_ranks(train_and_die, str(run), 9, 4, folder=tmp_path, timeout=60.0)
-    assert results[1].exit_code == -signal.SIGKILL
-    assert isinstance(results[0].error, RankFailedError), results[0].output
-    assert results[0].exit_code == 1
-    assert _saved(run) == [2]
+    results = run_on_ranks(train_and_die, str(run), 9, rank, operation, place, folder=tmp_path, timeout=60.0)
+    assert results[rank].exit_code == -signal.SIGKILL
+    other = results[1 - rank]
+    assert isinstance(other.error, RankFailedError), other.output
+    assert other.exit_code == 1
+    assert _saved(run) == left
     assert all(not damage for damage in RunFolder(run).verify().values())
     straight = _values(run_on_ranks(train, str(tmp_path / "straight"), 9, folder=tmp_path))
     resumed = _values(run_on_ranks(train, str(run), 9, folder=tmp_path))
@@ -281,3 +295,44 @@ def test_a_run_folder_may_be_moved_renamed_and_reached_by_another_path(tmp_path:
 def train_from_within(group: Any, folder: str, limit: int) -> dict[str, Any]:
     os.chdir(folder)
     return train(group, ".", limit)
+
+
+class _Memory:
+    """A store that only notes what memory it is asked to get."""
+
+    def __init__(self) -> None:
+        self.prepared: list[torch.Tensor] = []
+
+    def prepare(self, state: Any) -> None:
+        self.prepared = list(state)
+
+    def load(self, which: Any = None) -> None: ...
+
+    def open(self) -> None: ...
+
+    close = hurry = settle = open
+
+    def submit(self, content: Any) -> None: ...
+
+    submit_alone = submit
+
+    def add_reasons(self, generation: str, *reasons: str) -> None: ...
+
+    def poll(self) -> list[Any]:
+        return []
+
+    flush = poll
+
+
+def test_only_rank_0_gets_memory_for_what_is_common(tmp_path: Path) -> None:
+    def work(group: Any) -> list[int]:
+        memory = _Memory()
+        trainer = Trainer(_Updater(group), (1, "iteration"), out=tmp_path, group=group)
+        trainer.extend(Snapshot(store=memory, save_last=False))
+        trainer.run()
+        return [tensor.numel() for tensor in memory.prepared]
+
+    first, second = on_ranks(2, work)
+    assert first[:2] == [1, 3 * 2]  # the weight, then its rows of the table
+    assert second[0] == 4 * 2
+    assert len(second) == len(first) - 1  # what is left are the states of its own generators

@@ -57,7 +57,7 @@ def test_submit_returns_before_the_disk_is_done_and_the_next_one_waits(
     waiting.join(0.1)
     assert waiting.is_alive()
     gate.set()
-    waiting.join(10)
+    waiting.join(120)
     assert [result.iteration for result in writer.flush()] == [10, 20]
 
 

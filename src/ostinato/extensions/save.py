@@ -411,11 +411,16 @@ class Snapshot(Extension):
         """In every iteration: hear of saves that ended; after the first one, get the memory for the copies."""
         if not self._is_prepared and self._store is not None:
             self._is_prepared = True  # only now: optimizers make their state in their first step
-            parts = self._parts(trainer)
-            others = pack_shared_tree([parts.optimizer, parts.rest, parts.of_rank])[1]
-            rows = [cut.tensor for cut in others.rows.values()]
-            self._store.prepare([*parts.model.values(), *others.tensors.values(), *rows])
+            self._store.prepare(self._written_here(self._parts(trainer)))
         self._collect()
+
+    def _written_here(self, parts: StateParts) -> list[Tensor]:
+        """The tensors of which this rank takes a copy for a save."""
+        found = pack_shared_tree([parts.optimizer, parts.rest])[1]
+        own = pack_shared_tree([parts.of_rank, *(leaf.state for leaf in found.per_rank.values())])[1]
+        rows = [cut.tensor for cut in found.rows.values()]
+        common = [*parts.model.values(), *found.tensors.values()] if self._group.rank == 0 else []
+        return [*common, *rows, *own.tensors.values()]
 
     def _not_saved(self, iteration: int) -> SaveError:
         """The error of a last save, which no next save makes up for."""
