@@ -19,12 +19,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ostinato.dist import Group, detect_placement, open_group
+from ostinato.dist import Group, open_group
 from ostinato.errors import ArgumentValueError, StateError
 from ostinato.kvstore.buckets import BUCKET_BYTES, Bucket, give_owners, plan_buckets
 from ostinato.kvstore.buckets_in_backward import BackwardWatch
 from ostinato.kvstore.buckets_in_flight import Compressing, Flight
-from ostinato.kvstore.collective_calls import Collectives, Pending
+from ostinato.kvstore.collective_calls import Collectives, Pending, seat_of_this_process
 from ostinato.kvstore.collective_failures import naming_missing_workers
 from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finite, residuals_for_rank
 from ostinato.kvstore.compression.exchange import Route, cheaper_route
@@ -120,8 +120,7 @@ class CollectiveStore(Store):
         group = self._group or self._given_group
         if group is not None:
             return group.rank, group.size
-        placement = detect_placement()
-        return (0, 1) if placement is None else (placement.rank, placement.size)
+        return seat_of_this_process()
 
     def is_capable(self, capability: Capability) -> bool:
         """Everything.

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import torch.distributed as dist
 from torch import Tensor
 
+from ostinato.dist import detect_placement
+
 
 def _first_of(*names: str) -> Callable[..., Any]:
     return next(getattr(dist, name) for name in names if hasattr(dist, name))
@@ -17,6 +19,14 @@ def _first_of(*names: str) -> Callable[..., Any]:
 # The tensor forms were renamed in torch 2.13; the old names warn there.
 _all_gather_flat = _first_of("all_gather_single", "all_gather_into_tensor")
 _reduce_scatter_flat = _first_of("reduce_scatter_single", "reduce_scatter_tensor")
+
+
+def seat_of_this_process() -> tuple[int, int]:
+    """Rank and number of workers, as far as they can be known without meeting the others."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    placement = detect_placement()
+    return (0, 1) if placement is None else (placement.rank, placement.size)
 
 
 class Pending(Protocol):

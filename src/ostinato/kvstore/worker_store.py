@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ostinato.dist import Group, detect_placement
+from ostinato.dist import Group
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, OstinatoError, StateError
+from ostinato.kvstore.collective_calls import seat_of_this_process
 from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finite
 from ostinato.kvstore.keys import KeyKind, arranged, key_list
 from ostinato.kvstore.local import refuse_compression
@@ -120,8 +121,7 @@ class AsyncStore(Store):
     def _seat(self) -> tuple[int, int]:
         if self._group is not None:
             return self._group.rank, self._group.size
-        placement = detect_placement()
-        return (0, 1) if placement is None else (placement.rank, placement.size)
+        return seat_of_this_process()
 
     def is_capable(self, capability: Capability) -> bool:
         """Everything.
