@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import sys
 import threading
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_threads import on_threads
 
-from ostinato.loop import Extension, IntervalTrigger, LimitTrigger, OnceTrigger, Trainer, report
+from ostinato.loop import Extension, IntervalTrigger, LimitTrigger, Trainer, report
 
 
 class Killed(BaseException):
@@ -50,40 +49,6 @@ def test_every_iteration_has_an_observation_of_its_own(counting_updater) -> None
     trainer.run()
     report("lost", 1)
     assert kept == [{"loss": 1, "extra": -1}, {"loss": 2, "extra": -2}]
-
-
-def test_an_idle_iteration_calls_nothing_but_update_and_triggers(counting_updater) -> None:
-    """No formatting, no system call, no logging: every call of an iteration in which nothing fires is listed here."""
-    trainer = Trainer(counting_updater(), (10, "iteration"))
-    for number in range(5):
-        trainer.extend(print, name=f"e{number}", trigger=(1000, "iteration"), priority=-100 * number)
-    calls: list[str] = []
-
-    def profile(frame: Any, event: str, argument: Any) -> None:
-        if event == "call":
-            calls.append(frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else frame.f_code.co_name)
-        elif event == "c_call":
-            calls.append(argument.__name__)
-
-    def start(t: Trainer) -> None:
-        sys.setprofile(profile)
-
-    def end(t: Trainer) -> bool:
-        if t.updater.state.iteration == 4:
-            sys.setprofile(None)
-        return False
-
-    trainer.extend(start, trigger=OnceTrigger(), priority=1000)
-    trainer.extend(print, name="end", trigger=end, priority=-100000)
-    try:
-        trainer.run()
-    finally:
-        sys.setprofile(None)
-    names = {name.split(".")[-1] for name in calls}
-    assert names <= {"update", "advance", "end_pass", "__call__", "getattr", "end", "setprofile"}
-    assert (
-        len(calls) <= 3 * 25
-    )  # three and a bit iterations of: update and advance, 7 triggers, a limit, each reads once
 
 
 def test_the_message_says_iteration_phase_and_name(counting_updater, caplog) -> None:
