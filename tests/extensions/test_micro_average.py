@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from loop_stand_ins import CountingUpdater, ListOfSnapshots
+from thread_ranks import on_ranks
 
+from ostinato.dist.per_rank import RankStates
 from ostinato.extensions.micro_average import MicroAverage
-from ostinato.loop import Trainer, report
+from ostinato.loop import Trainer, report, scope
 
 
 class Counting(CountingUpdater):
@@ -103,3 +106,36 @@ def test_sums_of_other_values_are_dropped() -> None:
     other = MicroAverage("x", "b", "c")
     other.load_state_dict(state)
     assert other.state_dict()["sums"] == {}
+
+
+def test_every_rank_goes_on_with_its_own_sums() -> None:
+    def average(group, state=None):
+        extension = MicroAverage("right", "words", "accuracy", (2, "iteration"))
+        if state is not None:
+            extension.load_state_dict(state)
+        return extension
+
+    def begin(group):
+        extension = average(group)
+        trainer = SimpleNamespace(group=group, updater=CountingUpdater(), observation={})
+        extension.initialize(trainer)
+        trainer.updater.update()
+        trainer.observation = {"right": 1 + group.rank, "words": 4}
+        extension(trainer)
+        return extension.state_dict()
+
+    saved = on_ranks(2, begin)
+    state = {**saved[0], "sums": RankStates(2, lambda rank: saved[rank]["sums"].state)}
+
+    def go_on(group):
+        extension = average(group, state)
+        trainer = SimpleNamespace(group=group, updater=CountingUpdater(), observation={})
+        trainer.updater.update()
+        extension.initialize(trainer)
+        trainer.updater.update()
+        trainer.observation = {"right": 1, "words": 4}
+        with scope(trainer.observation):
+            extension(trainer)
+        return trainer.observation["accuracy"]
+
+    assert on_ranks(2, go_on) == [2 / 8, 3 / 8]

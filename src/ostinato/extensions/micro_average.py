@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ostinato.dist import Alone, Group
+from ostinato.dist.per_rank import PerRank, RankStates
 from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.interval_means import IntervalMeans
 from ostinato.extensions.observed_entries import check_key, value_of
 from ostinato.extensions.saved_format import check_format
 from ostinato.loop import PRIORITY_EDITOR, Extension, TrainerView, report
+from ostinato.loop.triggers.parts import group_of
 
 STATE_FORMAT = 1
 
@@ -43,10 +46,16 @@ class MicroAverage(Extension):
         self._result_key = check_key(result_key, "MicroAverage", "result_key")
         self._when = InnerTrigger(trigger)
         self._means = IntervalMeans("MicroAverage")
+        self._group: Group = Alone()
+        self._saved_by_ranks: RankStates | None = None  # until it is known which rank this is
 
     def initialize(self, trainer: TrainerView) -> None:
-        """Take the base line of the inner trigger."""
+        """Take the base line of the inner trigger, and learn which rank this is: each goes on with its own sums."""
         self._when.initialize(trainer)
+        self._group = group_of(trainer)
+        saved, self._saved_by_ranks = self._saved_by_ranks, None
+        if saved is not None:
+            self._means.load_state_dict(saved.of(self._group.rank) or {})
 
     def __call__(self, trainer: TrainerView) -> None:
         """Take in the values of this iteration; report the quotient when it is time."""
@@ -64,10 +73,11 @@ class MicroAverage(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """The sums of the interval so far, and the state of the inner trigger."""
+        sums = self._means.state_dict()
         return {
             "format": STATE_FORMAT,
             "keys": list(self._keys),
-            "sums": self._means.state_dict(),
+            "sums": PerRank(sums) if self._group.size > 1 else sums,
             "trigger": self._when.state_dict(),
         }
 
@@ -77,6 +87,7 @@ class MicroAverage(Extension):
         :raises ArgumentValueError: when it has another format.
         """
         check_format(state, STATE_FORMAT, "MicroAverage")
-        if list(state["keys"]) == list(self._keys):
-            self._means.load_state_dict(state["sums"])
+        sums = state["sums"] if list(state["keys"]) == list(self._keys) else {}
+        self._saved_by_ranks = sums if isinstance(sums, RankStates) else None
+        self._means.load_state_dict({} if isinstance(sums, RankStates) else sums)
         self._when.load_state_dict(state["trigger"])
