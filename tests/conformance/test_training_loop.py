@@ -11,8 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from loop_stand_ins import CountingUpdater, ListOfSnapshots
 
+from ostinato.extensions import Snapshot, StandardEvaluator
 from ostinato.loop import (
     DictSummary,
     Extension,
@@ -211,6 +213,22 @@ def test_extension_names(cases) -> None:
         if "name with a line break" in case["registrations"]:
             registrations[-1] = (ExtA(), "a\nb")
         assert _names(registrations) == case["names"], case
+
+
+def test_extension_names_agree_with_paddlespeech(cases) -> None:
+    departures = ("same", "object with __call__ only", "bound method", "ExtA() name=empty string", "trainer 1")
+    compared = 0
+    for case in cases("extension_names.paddlespeech"):
+        texts = case["registrations"]
+        if texts[0].startswith(departures):
+            continue
+        compared += 1
+        if texts[0] == "StandardEvaluator":  # the last of the row is upstream's own writer
+            made = [StandardEvaluator(torch.nn.Identity(), []), StandardEvaluator(torch.nn.Identity(), [])]
+            assert _names([(extension, None) for extension in [*made, Snapshot(), Snapshot()]]) == case["names"][:4]
+        else:
+            assert _names(_registrations(texts)) == case["names"], case
+    assert compared == 12
 
 
 def test_make_extension(cases) -> None:

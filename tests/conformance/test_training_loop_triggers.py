@@ -250,6 +250,43 @@ def test_get_trigger(cases) -> None:
                     assert getattr(trigger, "unit", None) == case.get("unit")
 
 
+def test_get_trigger_agrees_with_paddlespeech(cases) -> None:
+    def function(trainer: Any) -> bool:
+        return True
+
+    arguments = {
+        "None": None,
+        "callable lambda": function,
+        "tuple (10, iteration)": (10, "iteration"),
+        "list [2, epoch]": [2, "epoch"],
+        "IntervalTrigger object": IntervalTrigger(3, "epoch"),
+        "int 5": 5,
+        'str "10"': "10",
+        "tuple (10,)": (10,),
+        "tuple of 3": (1, "epoch", 2),
+        "tuple (0, epoch)": (0, "epoch"),
+        "False": False,
+    }
+    for case in cases("get_trigger.paddlespeech"):
+        argument = arguments.pop(case["argument"])
+        if "error" in case:
+            with pytest.raises(ERRORS[case["error"]]):
+                get_trigger(argument)
+            continue
+        trigger: Any = get_trigger(argument)
+        if case["result"] == "never fires":
+            assert trigger(stand_in()) is False
+        elif case["result"] == "same object":
+            assert trigger is argument
+        else:
+            assert (type(trigger).__name__, trigger.period, trigger.unit) == (
+                case["result"],
+                case["period"],
+                case["unit"],
+            )
+    assert not arguments
+
+
 def _argument(text: str) -> Any:
     if text.startswith("'"):
         return text.strip("'")
