@@ -545,6 +545,8 @@ def test_a_generation_is_also_named_by_its_folder(
     assert _trained(_trainer(tmp_path / "run", 4, resume_from="run/generations/00000004")) == 4
     assert "set aside" in caplog.text
     assert "00000006" in caplog.text
+    (aside,) = (tmp_path / "run" / "generations" / "set-aside").glob("*/00000006")
+    assert _trained(_trainer(tmp_path / "run", 4, resume_from=aside)) == 6
 
 
 def test_a_new_run_may_begin_with_a_generation_of_another(tmp_path: Path) -> None:

@@ -99,6 +99,13 @@ def test_a_table_of_several_dimensions_keeps_them(tmp_path: Path) -> None:
     assert stored.read(3, 6).equal(table[3:6])
 
 
+def test_a_flat_tensor_is_a_table_of_single_numbers(tmp_path: Path) -> None:
+    flat = torch.arange(9, dtype=torch.float32)
+    stored = _write(tmp_path, _cuts(flat, [2, 2, 7]))
+    assert stored.shape == (9,)
+    assert stored.read(1, 8).equal(flat[1:8])
+
+
 def test_what_is_no_range_or_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentTypeError):
         RowCut(torch.tensor(1.0), 0, 1)

@@ -217,9 +217,9 @@ class Snapshot(Extension):
         if store is None:
             run = RunFolder(trainer.out, policy=self._policy)
             store = RunStore(run) if self._group.size == 1 else RankedStore(run, self._group, patience=self._patience)
-        store.open()
         self._store = store
         try:
+            store.open()
             loaded = store.load(self._resume_from)
             if loaded is None:
                 return

@@ -329,7 +329,7 @@ class RunFolder(RunView):
         name: int | str = which if isinstance(which, int) else str(which)
         if isinstance(name, str) and self._is_path(name):
             path = Path(name)
-            if path.resolve().parent != self.generations_path.resolve():
+            if self.generations_path.resolve() not in path.resolve().parents:
                 return self._generation_elsewhere(path)
             name = path.name
         before = self.names()
