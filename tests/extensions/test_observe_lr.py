@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from loop_stand_ins import CountingUpdater
 
 from ostinato.extensions.observe_lr import observe_lr
 from ostinato.extensions.rate_shifts import ExponentialShift
-from ostinato.loop import StandardUpdater, Trainer
+from ostinato.loop import StandardUpdater, Trainer, scope
 
 
 def training(schedule_unit="iteration"):
@@ -111,14 +112,16 @@ def test_an_optimizer_that_rests_is_reported_with_the_rate_it_has() -> None:
     assert trainer.observation == {"lr": 0.3}
 
 
-def test_what_only_looks_like_an_optimizer_is_read_too() -> None:
-    extension = observe_lr()
-    trainer = SimpleNamespace(
-        updater=SimpleNamespace(optimizers={"main": SimpleNamespace(param_groups=[{"lr": 0.5}])}), observation={}
-    )
+@pytest.mark.parametrize("given", [True, False])
+def test_what_only_looks_like_an_optimizer_is_read_too(given) -> None:
+    lookalike: Any = SimpleNamespace(param_groups=[{"lr": 0.5}])
+    extension = observe_lr(lookalike if given else None)
+    trainer: Any = SimpleNamespace(updater=SimpleNamespace(optimizers={"main": lookalike}), observation={})
     extension.initialize(trainer)
-    extension(trainer)
+    with scope(trainer.observation):
+        extension(trainer)
     extension.finalize(trainer)
+    assert trainer.observation == {"lr": 0.5}
 
 
 def test_nothing_is_left_at_the_optimizer_after_the_run() -> None:

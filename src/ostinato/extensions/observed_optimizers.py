@@ -19,7 +19,7 @@ def find_optimizers(trainer: TrainerView, optimizer: Optimizer | str | None, own
     :raises ArgumentValueError: when the updater has none of that name.
     :raises StateError: when the updater has none at all.
     """
-    if isinstance(optimizer, Optimizer):
+    if optimizer is not None and not isinstance(optimizer, str):
         return {"main": optimizer}
     known = getattr(trainer.updater, "optimizers", None)
     if not isinstance(known, Mapping) or not known:
@@ -44,9 +44,10 @@ def check_optimizer(optimizer: Any, owner: str) -> Optimizer | str | None:
 
     :raises ArgumentTypeError: otherwise.
     """
-    if optimizer is not None and not isinstance(optimizer, Optimizer | str):
+    # What trains through a store looks like a torch optimizer and is none.
+    if optimizer is not None and not isinstance(optimizer, str) and not hasattr(optimizer, "param_groups"):
         raise ArgumentTypeError(
-            f"{owner}: optimizer must be a torch optimizer, the name of one, or None, not {optimizer!r}.",
+            f"{owner}: optimizer must be an optimizer, the name of one, or None, not {optimizer!r}.",
             name="optimizer",
             value=optimizer,
         )
