@@ -237,7 +237,9 @@ def test_every_weight_has_a_nadam_product_of_its_own() -> None:
     assert isinstance(rule, rules.Nadam)
     assert updater.states[1]["product"] == rule.momentum_at(1)
     assert updater.states[0]["product"] == rule.momentum_at(1) * rule.momentum_at(2)
-    assert rule.product_after(2, 0, 0.9, 0.004) == updater.states[0]["product"]
+    assert rule.product_after(2, 0, 0.9, 0.004) == pytest.approx(updater.states[0]["product"], rel=1e-15)
+    assert rule.product_after(2, 1, 0.9, 0.004) == pytest.approx(rule.momentum_at(2), rel=1e-15)
+    assert rule.product_after(10**9, 0, 0.9, 0.004) == 0.0
 
 
 @pytest.mark.parametrize("name", ["ftrl", "ftml"])

@@ -98,10 +98,15 @@ def _skip_device(reader: ByteReader) -> None:
 
 
 def _read_data(reader: ByteReader, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    start = reader.position
     data = reader.take(math.prod(shape) * dtype.itemsize, f"the data of an array of shape {shape}")
-    if not len(data):
+    if len(data):
+        read = torch.frombuffer(bytearray(data), dtype=torch.uint8 if dtype == torch.bool else dtype).reshape(shape)
+        return read != 0 if dtype == torch.bool else read
+    try:
         return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+    except (RuntimeError, OverflowError):  # nothing in it, and yet too large to name
+        reader.refuse(f"an array would have the shape {shape}", at=start)
 
 
 def _read_dense(reader: ByteReader, shape: tuple[int, ...]) -> Tensor:

@@ -1,7 +1,7 @@
 """The part of Python's pickle format that MXNet's trainer states need, read and written as data.
 
 A pickle is a program for a small stack machine. Read the usual way it can call anything; this reader knows the
-instructions that build numbers, text, bytes, tuples, lists, dicts and sets, and hands every class that the file names
+instructions that build numbers, text, bytes, tuples, lists and dicts, and hands every class that the file names
 to a function of the caller, which answers with a stand-in or refuses. Nothing is imported, and nothing of the file is
 called. The file's size bounds it: no instruction makes anything larger than the bytes it came from.
 """
@@ -169,12 +169,6 @@ class PlainUnpickler:
                 self._refuse(f"a dict has a key of type {type(key).__name__}")
             target[key] = value
 
-    def _add_items(self, values: list[Any]) -> None:
-        target = self._top()
-        if not isinstance(target, set) or not all(isinstance(value, (str, int, float, bytes)) for value in values):
-            self._refuse("the pickle adds to what is no set, or what a set cannot hold")
-        target.update(values)
-
     # --- the memo -----------------------------------------------------------------------------------------------
 
     def _put(self, number: int) -> None:
@@ -257,8 +251,6 @@ def _opcodes() -> dict[int, Callable[[PlainUnpickler], Any]]:
         ord("}"): lambda u: u._push({}),
         ord("s"): lambda u: u._set_items([u._pop(), u._pop()][::-1]),
         ord("u"): lambda u: u._set_items(u._pop_to_mark()),
-        0x8F: lambda u: u._push(set()),
-        0x90: lambda u: u._add_items(u._pop_to_mark()),
         0x94: lambda u: u._put(len(u._memo)),
         ord("q"): lambda u: u._put(u._reader.number("B", "a place in the memo")),
         ord("r"): lambda u: u._put(u._reader.number("I", "a place in the memo")),

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, BadInputError
+from ostinato.errors import ArgumentValueError, BadInputError
 from ostinato.optim.mxnet_files.plain_pickle import ClassName, PlainObject
 from ostinato.optim.mxnet_files.trainer_states import TrainerStates
 from ostinato.optim.rate_schedules import (
@@ -69,12 +69,12 @@ def optimizer_from_states(contents: TrainerStates, source: str = "the file") -> 
     keywords = keywords_of(type(example)) - {"param_dict", "aggregate_num", "use_fused_step", "lr_scheduler"}
     arguments = {renamed.get(attribute, attribute): value for attribute, value in attributes.items()}
     arguments = {keyword: value for keyword, value in arguments.items() if keyword in keywords and value is not None}
-    if not (arguments.get("clip_gradient") or 0) > 0:
-        arguments.pop("clip_gradient", None)  # 0 and -1 said none
     if arguments.get("multi_precision"):
         arguments.pop("lazy_update", None)  # which 1.9.1 left on, and did not heed
     scheduler = attributes.get("lr_scheduler")
     try:
+        if not arguments.get("clip_gradient", 0) > 0:
+            arguments.pop("clip_gradient", None)  # 0 and -1 said none
         if isinstance(scheduler, PlainObject):
             arguments.pop("learning_rate", None)
             arguments["lr_scheduler"] = _schedule(scheduler)
@@ -82,7 +82,7 @@ def optimizer_from_states(contents: TrainerStates, source: str = "the file") -> 
         for table in ("lr_mult", "wd_mult"):
             setattr(made, table, {key: float(value) for key, value in (attributes.get(table) or {}).items()})
         made.num_update = int(attributes.get("num_update", 0))
-    except (ArgumentValueError, ArgumentTypeError, TypeError, ValueError, AttributeError, KeyError) as error:
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         raise BadInputError(
             f"The optimizer in {source} has settings that cannot be used: {error}",
             advice="Make the optimizer yourself, and hand the contents to load_states.",
@@ -205,7 +205,7 @@ def _in_order(state: State, optimizer: Optimizer) -> Any:
 
 def _counts(attributes: Mapping[str, Any], source: str) -> dict[Any, int]:
     counts = attributes.get("_index_update_count") or {}
-    if not isinstance(counts, dict) or not all(type(count) is int and count >= 0 for count in counts.values()):
+    if not isinstance(counts, dict) or not all(type(count) is int and 0 <= count < 2**31 for count in counts.values()):
         raise BadInputError(f"{source} does not say how many updates each parameter has seen.", path=source)
     return dict(counts)
 

@@ -108,17 +108,8 @@ def _is_optimizer(value: object) -> bool:
 def _construct(name: ClassName, arguments: tuple[Any, ...]) -> Any:
     if _is_mxnet(name):
         return PlainObject(name, arguments)
-    if name.path in ("builtins.bytearray", "__builtin__.bytearray"):
-        if not arguments:
-            return PlacedBytes()
-        if isinstance(arguments[0], PlacedBytes) and len(arguments) == 1:
-            return arguments[0]
-        if isinstance(arguments[0], str) and arguments[1:] == ("latin-1",):
-            try:
-                return PlacedBytes(arguments[0].encode("latin-1"))
-            except UnicodeEncodeError:
-                pass
-        raise ValueError("bytes are made of what are no bytes")
+    if name.path in ("builtins.bytearray", "__builtin__.bytearray", "_codecs.encode"):
+        return _bytes(arguments)
     if name.path in ("collections.OrderedDict", "collections.defaultdict"):
         return {}
     if name.path == "numpy.dtype" and arguments and isinstance(arguments[0], str):
@@ -126,6 +117,20 @@ def _construct(name: ClassName, arguments: tuple[Any, ...]) -> Any:
     if name.path in ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar") and len(arguments) == 2:
         return _numpy_number(*arguments)
     raise ValueError(f"the file wants {name.path[:200]}, which no trainer state needs")
+
+
+def _bytes(arguments: tuple[Any, ...]) -> PlacedBytes:
+    """Bytes as Python pickles them: whole, or before protocol 3 as text of one character a byte."""
+    if not arguments:
+        return PlacedBytes()
+    if isinstance(arguments[0], PlacedBytes) and len(arguments) == 1:
+        return arguments[0]
+    if isinstance(arguments[0], str) and arguments[1:] in (("latin-1",), ("latin1",)):
+        try:
+            return PlacedBytes(arguments[0].encode("latin-1"))
+        except UnicodeEncodeError:
+            pass
+    raise ValueError("bytes are made of what are no bytes")
 
 
 def _numpy_number(dtype: Any, data: Any) -> float | int | bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,4 +88,10 @@ class Nadam(Optimizer):
     @classmethod
     def product_after(cls, count: int, begin: int, beta1: float, schedule_decay: float) -> float:
         """Give P of a weight that has counted from ``begin`` to ``count``."""
-        return math.prod(beta1 * (1 - 0.5 * 0.96 ** (k * schedule_decay)) for k in range(begin + 1, count + 1))
+        product = 1.0
+        for start in range(begin + 1, count + 1, 2**16):
+            counts = np.arange(start, min(start + 2**16, count + 1), dtype=np.float64)
+            product *= float(np.prod(beta1 * (1 - 0.5 * 0.96 ** (counts * schedule_decay))))
+            if product == 0:  # and so it stays
+                break
+        return product
