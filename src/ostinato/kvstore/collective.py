@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ostinato.dist import Group, open_group
 from ostinato.errors import ArgumentValueError, StateError
-from ostinato.kvstore.buckets import BUCKET_BYTES, Bucket, give_owners, plan_buckets
-from ostinato.kvstore.buckets_in_backward import BackwardWatch
+from ostinato.kvstore.buckets import BUCKET_BYTES, Bucket, plan_buckets
+from ostinato.kvstore.buckets_exchange import Agreement, BucketExchange
 from ostinato.kvstore.buckets_in_flight import Compressing, Flight
 from ostinato.kvstore.collective_calls import Collectives, Pending, seat_of_this_process
 from ostinato.kvstore.collective_failures import naming_missing_workers
@@ -77,6 +77,7 @@ class CollectiveStore(Store):
         self._given_group = group
         self._group: Group | None = None
         self._collectives: Collectives | None = None
+        self._exchanged: BucketExchange | None = None
         self._bucket_bytes = bucket_bytes
         self._route: Route | None = route
         self._kind = KeyKind()
@@ -87,13 +88,8 @@ class CollectiveStore(Store):
         self._updater: Updater | None = None
         self._sharded: ShardedUpdate | None = None
         self._waiting_states: dict[Key, Any] = {}  # loaded, and not cut yet
-        self._compressing: Compressing | None = None
         self._compressor: Compressor | None = None
-        self._watched: dict[Key, list[Tensor]] = {}
-        self._watches: list[BackwardWatch] = []
-        self._buckets: list[Bucket] = []
-        self._bucket_of: dict[Key, Bucket] = {}
-        self._flights: dict[Bucket, Flight] = {}
+        self._watched: dict[Key, Sequence[Tensor]] = {}
         self._passed_over: set[Key] = set()
 
     def __repr__(self) -> str:
@@ -144,7 +140,16 @@ class CollectiveStore(Store):
             group: Group = self._given_group if self._given_group is not None else open_group()
             self._group = group
             self._collectives = Collectives(dist.group.WORLD if group.size > 1 else None)
+            self._exchanged = BucketExchange(
+                self._collectives, self._any, lambda: naming_missing_workers(group), self._bucket_bytes
+            )
         return self._collectives
+
+    @property
+    def _buckets(self) -> BucketExchange:
+        self._open()
+        assert self._exchanged is not None
+        return self._exchanged
 
     def _any(self, flags: Sequence[bool]) -> list[bool]:
         self._open()
@@ -284,10 +289,8 @@ class CollectiveStore(Store):
                     refresh_master_copy(self._updater, key, self._updated_part(key))
 
     def _updated_part(self, key: Key) -> Tensor:
-        bucket = self._bucket_of.get(key)
-        if bucket is None or self._sharded is None:
-            return self._stored[key]
-        return self._sharded.own_part(bucket, next(slot for slot in bucket.slots if slot.key == key))
+        place = self._buckets.place_of(key)
+        return self._stored[key] if place is None or self._sharded is None else self._sharded.own_part(*place)
 
     # --- the exchange ---------------------------------------------------------------------------------------------
 
@@ -305,89 +308,53 @@ class CollectiveStore(Store):
             self._check_pushed(key, pushed)
         self._check_alike("exchanges", dict.fromkeys(given, only_if_finite))
         with naming_missing_workers(self._workers), torch.no_grad():
-            sparse = self._agree_on_rows(given)
-            dense = {key: pushed for key, pushed in _dense(given).items() if key not in sparse}
-            flights = self._finish_buckets(dense)
+            dense, sparse, agreement = self._agree_on_rows(given)
+            flights = self._buckets.exchange(dense, agreement)
             sums = [(flight.bucket, flight.total()) for flight in flights]
             rows = {key: self._sum_rows(key, given[key]) for key in sparse}
             if only_if_finite and not self._all_finite(flights, sums, list(rows.values())):
-                self._land(flights)
+                self._buckets.land(flights)
                 return False
             for flight in flights:
                 if flight.proposal is not None and self._compressor is not None:
                     self._compressor.accept(flight.proposal, only=set(dense))
             if self._updater is not None:
                 self._update(sums, set(dense), rows)
-            self._deliver(sums, dense, rows, values, outputs, in_place=in_place)
-            self._land(flights)
+            self._deliver(sums, dense, rows, outputs, in_place=in_place)
+            self._buckets.land(flights)
         return True
 
-    def _agree_on_rows(self, given: Mapping[Key, Sequence[Value]]) -> list[Key]:
-        """The keys of this call whose gradients travel as rows, the same on all ranks."""
+    def _agree_on_rows(
+        self, given: Mapping[Key, Sequence[Value]]
+    ) -> tuple[dict[Key, list[Tensor]], list[Key], Agreement]:
+        """Which keys of this call travel in buckets, with their gradients, and which as rows; the same on all ranks."""
         undecided = [key for key in given if key not in self._tables and key not in self._row_keys]
-        self._bucket(undecided)
-        mine = [any(isinstance(value, RowSparse) for value in given[key]) for key in undecided]
-        launched = [bucket in self._flights for bucket in self._buckets]
-        changed = [
-            bucket in self._flights and not self._flights[bucket].carries(_of(bucket, _dense(given)))
-            for bucket in self._buckets
-        ]
-        agreed = self._any([*mine, *launched, *changed])
-        rows = [key for key, is_sparse in zip(undecided, agreed, strict=False) if is_sparse]
-        self._launched = dict(zip(self._buckets, agreed[len(undecided) :], strict=False))
-        self._changed = dict(zip(self._buckets, agreed[len(undecided) + len(self._buckets) :], strict=False))
-        if rows:
-            self._drop_flights(given)
-            self._row_keys.update(rows)
-            self._plan_again()
-        return [key for key in given if key in self._tables or key in self._row_keys]
+        self._place(undecided)
+        dense = {key: [one for one in given[key] if isinstance(one, Tensor)] for key in undecided}
+        come_as_rows = [any(isinstance(value, RowSparse) for value in given[key]) for key in undecided]
+        agreement, answers = self._buckets.compare(dense, come_as_rows)
+        found = [key for key, is_sparse in zip(undecided, answers, strict=True) if is_sparse]
+        if found:
+            self._buckets.drop_all(dense, agreement)
+            self._exchange_as_rows(found)
+            dense = {key: pushed for key, pushed in dense.items() if key not in found}
+            agreement, _ = self._buckets.compare(dense)
+        return dense, [key for key in given if key not in dense], agreement
 
-    def _finish_buckets(self, dense: Mapping[Key, list[Tensor]]) -> list[Flight]:
-        """Have every bucket of these keys exchanged with what they hold now, and give the exchanges in bucket order."""
-        needed = {self._bucket_of[key] for key in dense}
-        self._launch_what_others_launched(dense)
-        for bucket in self._buckets:
-            if bucket not in self._flights and bucket in needed:
-                self._launch(bucket, _of(bucket, dense))
-        for bucket in self._buckets:
-            if bucket in self._flights and (bucket not in needed or self._changed.get(bucket, False)):
-                self._flights.pop(bucket).drop()
-                if bucket in needed:
-                    self._launch(bucket, _of(bucket, dense))
-        return [self._flights[bucket] for bucket in self._buckets if bucket in needed]
-
-    def _launch_what_others_launched(self, dense: Mapping[Key, list[Tensor]]) -> None:
-        for bucket in self._buckets:
-            if bucket not in self._flights and self._launched.get(bucket, False):
-                self._launch(bucket, _of(bucket, dense))
-
-    def _drop_flights(self, given: Mapping[Key, Sequence[Value]]) -> None:
-        self._launch_what_others_launched(_dense(given))
-        for bucket in self._buckets:
-            if bucket in self._flights:
-                self._flights.pop(bucket).drop()
-        self._launched.clear()
-        self._changed.clear()
-
-    def _launch(self, bucket: Bucket, gradients: Mapping[Key, Sequence[Tensor]]) -> None:
-        self._flights[bucket] = Flight(
-            bucket,
-            gradients,
-            self._open(),
-            scattered=self._sharded is not None,
-            compressing=self._compressing,
-        )
-
-    def _launch_early(self, bucket: Bucket, gradients: dict[Key, list[Tensor]]) -> None:
-        if bucket not in self._flights:
-            with naming_missing_workers(self._workers), torch.no_grad():
-                self._launch(bucket, gradients)
-
-    def _land(self, flights: Sequence[Flight]) -> None:
-        for flight in flights:
-            self._flights.pop(flight.bucket, None)
-        for watch in self._watches:
-            watch.start_over()
+    def _exchange_as_rows(self, keys: Sequence[Key]) -> None:
+        """Keys turned out to have row-sparse gradients: leave them out of the buckets from now on."""
+        self._row_keys.update(keys)
+        if self._sharded is None or self._updater is None:
+            self._place([key for key in self._buckets.start_anew() if key not in self._row_keys])
+            if self._watched:
+                self._buckets.watch({})
+            return
+        # Weights and states of the others stay where they are. These are whole on every rank now.
+        states = self._updater.state_dict()
+        whole = self._sharded.whole_states({key: states["states"][key] for key in keys if key in states["states"]})
+        self._updater.load_state_dict({**states, "states": {**states["states"], **whole}})
+        self._buckets.leave_out(keys)
+        self._stored.update({key: self._stored[key].clone() for key in keys})
 
     def _sum_rows(self, key: Key, pushed: Sequence[Value]) -> RowSparse:
         shape, dtype, device = self._home(key)
@@ -402,7 +369,7 @@ class CollectiveStore(Store):
         self, flights: Sequence[Flight], sums: Sequence[tuple[Bucket, Tensor]], rows: Sequence[RowSparse]
     ) -> bool:
         """Whether everything that would be applied is finite, with the same answer on every rank."""
-        if self._compressing is not None:
+        if self._compressor is not None:
             mine = all(flight.is_finite for flight in flights)
         else:
             mine = all(bool(is_finite(own[: bucket.size])) for bucket, own in sums)
@@ -425,21 +392,17 @@ class CollectiveStore(Store):
         sums: Sequence[tuple[Bucket, Tensor]],
         dense: Mapping[Key, Sequence[Tensor]],
         rows: Mapping[Key, RowSparse],
-        values: Mapping[Key, Sequence[Value]],
         outputs: Mapping[Key, Sequence[Tensor]],
         *,
         in_place: bool,
     ) -> None:
-        totals = (
-            {slot.key: slot.of(flat) for bucket, flat in sums for slot in bucket.slots if slot.key in dense}
-            if self._updater is None
-            else {}
-        )
-        for key, total in totals.items():
-            if key in self._stored:
-                self._stored[key].copy_(total)
-        for key, one in rows.items():
-            if self._updater is None:
+        totals: dict[Key, Tensor] = {}
+        if self._updater is None:  # the sums are what is stored and pulled
+            totals = {slot.key: slot.of(flat) for bucket, flat in sums for slot in bucket.slots if slot.key in dense}
+            for key, total in totals.items():
+                if key in self._stored:
+                    self._stored[key].copy_(total)
+            for key, one in rows.items():
                 stored = self._tables[key].stored if key in self._tables else self._stored.get(key)
                 if stored is not None:
                     stored.index_copy_(0, one.indices, one.values.to(stored.dtype))
@@ -450,7 +413,7 @@ class CollectiveStore(Store):
                 # Replicas receive the sum of their gradients in the form they gave it.
                 write_value(rows[key], [target for target in targets if isinstance(target, Tensor)])
             elif key in totals:
-                self._hand_over(key, totals[key], [t for t in targets if isinstance(t, Tensor)], in_place=in_place)
+                self._hand_over(key, totals[key], targets, in_place=in_place)
             elif key in self._tables:
                 self._write(key, self._tables[key].whole(), targets)
             else:
@@ -484,50 +447,25 @@ class CollectiveStore(Store):
 
     # --- buckets --------------------------------------------------------------------------------------------------
 
-    def _bucket(self, keys: Sequence[Key]) -> None:
+    def _place(self, keys: Sequence[Key]) -> None:
         """Put keys that have no bucket yet into new ones, for good: slices of weights and states belong to them."""
-        new = [key for key in keys if key not in self._bucket_of]
+        new = [key for key in keys if key not in self._buckets]
         if not new:
             return
-        collectives = self._open()
-        if self._updater is not None and self._sharded is None:
-            self._sharded = ShardedUpdate(self._updater, collectives)
-        sharded = self._sharded
-        buckets = plan_buckets(
-            [(key, *self._shapes[key]) for key in new],
-            slices=collectives.size,
+        updater = self._updater
+        if updater is not None and self._sharded is None:
+            self._sharded = ShardedUpdate(updater, self._open())
+            self._buckets.scattered = True
+        buckets = self._buckets.place(
+            [(key, self._shapes[key]) for key in new],
+            owned=self._sharded is not None and not self._sharded.cuts_anywhere,
             # A master copy is worth nothing if the sum was rounded, or had no room, in 16 bits.
-            widened=self._updater is not None and self._updater.optimizer.multi_precision,
-            bucket_bytes=self._bucket_bytes,
+            widened=updater is not None and updater.optimizer.multi_precision,
         )
-        if sharded is not None and not sharded.cuts_anywhere:
-            give_owners(buckets, collectives.size)
-        for bucket in buckets:
-            bucket.number = len(self._buckets)
-            self._buckets.append(bucket)
-            for slot in bucket.slots:
-                self._bucket_of[slot.key] = bucket
-            if sharded is not None:
-                self._stored.update(sharded.take(bucket, self._stored))
-        self._load_waiting_states()
-
-    def _plan_again(self) -> None:
-        """Keys turned out to travel as rows: leave them out of the buckets."""
         if self._sharded is not None:
-            # Weights and states of the others stay where they are; the buckets keep a gap that nobody uses.
-            for key in self._row_keys:
-                if self._bucket_of.pop(key, None) is not None:
-                    self._stored[key] = self._stored[key].clone()
-            return
-        for watch in self._watches:
-            watch.close()
-        self._watches.clear()
-        keys = [key for key in self._shapes if key in self._bucket_of and key not in self._row_keys]
-        self._buckets.clear()
-        self._bucket_of.clear()
-        self._bucket(keys)
-        if self._watched:
-            self._hook({key: replicas for key, replicas in self._watched.items() if key in self._bucket_of})
+            for bucket in buckets:
+                self._stored.update(self._sharded.take(bucket, self._stored))
+        self._load_waiting_states()
 
     def watch(self, parameters: Mapping[Key, Sequence[Tensor]]) -> None:
         """See :meth:`Store.watch`. All workers watch the same keys."""
@@ -542,24 +480,13 @@ class CollectiveStore(Store):
         announced = {k for k, p in new.items() if getattr(p[0], "grad_stype", "default") == "row_sparse"}
         self._row_keys |= announced
         dense = {key: replicas for key, replicas in new.items() if key not in announced}
-        self._bucket(list(dense))
+        self._place(list(dense))
         if self._open().size > 1:
-            self._hook(dense)
-
-    def _hook(self, parameters: Mapping[Key, Sequence[Tensor]]) -> None:
-        buckets = [b for b in self._buckets if all(slot.key in parameters for slot in b.slots)]
-        if self._watches:
-            # Buckets of a later watch have higher numbers, and wait until those before them are on their way.
-            parameters = {**self._watched, **parameters}
-            buckets = [b for b in self._buckets if all(slot.key in parameters for slot in b.slots)]
-            for watch in self._watches:
-                watch.close()
-            self._watches.clear()
-        self._watches.append(BackwardWatch(parameters, buckets, self._launch_early))
+            self._buckets.watch(dense)
 
     def holding(self) -> AbstractContextManager[None]:
         """See :meth:`Store.holding`."""
-        return self._watches[0].holding() if self._watches else nullcontext()
+        return nullcontext() if self._exchanged is None else self._exchanged.holding()
 
     # --- updating on the store ------------------------------------------------------------------------------------
 
@@ -568,7 +495,7 @@ class CollectiveStore(Store):
 
         :raises StateError: values were exchanged before.
         """
-        if self._buckets or self._tables:
+        if self._tables or (self._exchanged is not None and self._exchanged.buckets):
             raise StateError(
                 "An optimizer was given to a store that has exchanged values already.",
                 advice="Call set_optimizer() before the first key is initialised.",
@@ -582,7 +509,7 @@ class CollectiveStore(Store):
         states = dict(own["states"])
         with naming_missing_workers(self._workers), torch.no_grad():
             if self._sharded is not None:
-                cut = {key: state for key, state in states.items() if key in self._bucket_of}
+                cut = {key: state for key, state in states.items() if key in self._buckets}
                 states.update(self._sharded.whole_states(cut))
             for key, table in self._tables.items():
                 if key in states:
@@ -603,8 +530,8 @@ class CollectiveStore(Store):
             return
         states = {key: self._waiting_states.pop(key) for key in known}
         if self._sharded is not None:
-            for bucket in self._buckets:
-                here = {k: s for k, s in states.items() if self._bucket_of.get(k) is bucket}
+            for bucket in self._buckets.buckets:
+                here = {k: s for k, s in states.items() if k in self._buckets}
                 states.update(self._sharded.own_states(bucket, here))
         for key, table in self._tables.items():
             if key in states:
@@ -613,7 +540,7 @@ class CollectiveStore(Store):
         updater.load_state_dict({**before, "states": {**before["states"], **states}})
 
     def _is_placed(self, key: Key) -> bool:
-        return key in self._tables or key in self._row_keys or key in self._bucket_of
+        return key in self._tables or key in self._row_keys or key in self._buckets
 
     def _updating(self) -> Updater:
         if self._updater is None:
@@ -627,7 +554,7 @@ class CollectiveStore(Store):
         scheme = CompressionScheme.from_params(parameters)
         size = self._open().size
         self._compressor = Compressor(scheme)
-        self._compressing = Compressing(self._compressor, self._route or cheaper_route(scheme, size))
+        self._buckets.compressing = Compressing(self._compressor, self._route or cheaper_route(scheme, size))
 
     def residuals(self) -> list[dict[str, Any]]:
         """See :meth:`Store.residuals`: one state for each worker. A collective where something is compressed; every
@@ -676,19 +603,13 @@ class CollectiveStore(Store):
 
     def close(self) -> None:
         """See :meth:`Store.close`. A group that the store opened itself is closed as well."""
-        for watch in self._watches:
-            watch.close()
-        self._watches.clear()
-        for flight in list(self._flights.values()):
-            flight.drop()
-        self._flights.clear()
-        for bucket in self._buckets:
-            bucket.drop_buffers()
+        if self._exchanged is not None:
+            self._exchanged.close()
         self._stored.clear()
         self._tables.clear()
         if self._group is not None and self._given_group is None:
             self._group.close()
-        self._group = self._collectives = None
+        self._group = self._collectives = self._exchanged = None
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -733,7 +654,7 @@ class CollectiveStore(Store):
                     f"The key {key!r} holds {tuple(shape)}, and a value of shape {tuple(value.shape)} was pushed.",
                     key=key,
                 )
-            if self._compressing is not None:
+            if self._compressor is not None:
                 refuse_compression(key, value)
             if isinstance(value, RowSparse):
                 value.checked()
@@ -766,14 +687,6 @@ class CollectiveStore(Store):
         """
         self._open()
         self._check_alike("uses", facts)  # pyrefly: ignore
-
-
-def _of(bucket: Bucket, gradients: Mapping[Key, Sequence[Tensor]]) -> dict[Key, Sequence[Tensor]]:
-    return {s.key: gradients[s.key] for s in bucket.slots if gradients.get(s.key)}
-
-
-def _dense(given: Mapping[Key, Sequence[Value]]) -> dict[Key, list[Tensor]]:
-    return {key: [one for one in pushed if isinstance(one, Tensor)] for key, pushed in given.items()}
 
 
 def _as_rows(dense: Tensor) -> RowSparse:
