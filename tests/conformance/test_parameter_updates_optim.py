@@ -7,6 +7,7 @@ product shared by all weights, schedules that only move forward, and what overwr
 from __future__ import annotations
 
 import functools
+import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,14 @@ import torch
 from torch import Tensor
 
 from ostinato.optim import rules
+from ostinato.optim.mxnet_files import (
+    PlainObject,
+    load_states,
+    optimizer_from_states,
+    read_array_list,
+    read_trainer_states,
+    write_array_list,
+)
 from ostinato.optim.rate_schedules import create_schedule
 from ostinato.optim.row_sparse_gradient import RowSparse
 
@@ -192,3 +201,90 @@ def test_every_rate(golden: Path) -> None:
             if number > highest and (number <= end or end in curve["calls"]):
                 assert schedule(number) == pytest.approx(rate, abs=1e-12), (curve, number)
             highest = max(highest, number)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+STATE_FILES = ["adam", "sgd_momentum", "sgd_fp16_multi_precision", "ftml_on_store_two_replicas"]
+
+
+def assert_listed(found: Any, listed: Any) -> None:
+    dtype = getattr(torch, listed["dtype"])
+    expected = torch.tensor(listed["values"], dtype=torch.float64 if dtype.is_floating_point else torch.int64).to(dtype)
+    if listed.get("storage") == "row_sparse":
+        assert isinstance(found, RowSparse)
+        assert (found.indices.tolist(), list(found.shape)) == (listed["rows"], listed["shape"])
+        found = found.values
+    else:
+        assert list(found.shape) == listed["shape"]
+    assert found.dtype == dtype
+    assert torch.equal(found.reshape(-1), expected.reshape(-1))
+
+
+def test_files_of_arrays_are_read_and_written_byte_for_byte(golden: Path) -> None:
+    folder = golden / FOLDER / "files"
+    contents = read(golden, "files/contents.json")
+    named = read_array_list(folder / "arrays.params")
+    assert isinstance(named, dict)
+    assert list(named) == list(contents["arrays.params"])
+    for name, listed in contents["arrays.params"].items():
+        assert_listed(named[name], listed)
+    unnamed = read_array_list(folder / "list.params")
+    assert isinstance(unnamed, list)
+    for array, listed in zip(unnamed, contents["list.params"], strict=True):
+        assert_listed(array, listed)
+    for name, arrays in (("arrays.params", named), ("list.params", unnamed)):
+        file = io.BytesIO()
+        write_array_list(file, arrays)
+        assert file.getvalue() == (folder / name).read_bytes()
+
+
+def assert_state(found: Any, listed: Any) -> None:
+    if listed["kind"] == "tuple":
+        assert isinstance(found, tuple)
+        for part, items in zip(found, listed["items"], strict=True):
+            assert_state(part, items)
+    else:
+        assert_listed(found, listed)
+
+
+def plain(value: Any) -> Any:
+    """What a file says of an optimizer, as the list of contents says it."""
+    if isinstance(value, PlainObject):
+        return {"class_": value.class_name.path, **{name: plain(each) for name, each in value.attributes.items()}}
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.parametrize("name", STATE_FILES)
+def test_trainer_states_are_read_and_go_on(golden: Path, name: str) -> None:
+    path = golden / FOLDER / "files" / f"{name}.states"
+    listed = read(golden, "files/contents.json")[path.name]
+    contents = read_trainer_states(path)
+    assert set(map(str, contents.states)) == set(listed["states"])
+    for index, state in contents.states.items():
+        assert_state(state, listed["states"][str(index)])
+    assert contents.optimizer is not None
+    assert contents.optimizer.class_name.path == listed["optimizer"]["class_"]
+    assert plain(contents.optimizer.attributes) == listed["optimizer"]["attributes"]
+
+    updater = rules.Updater(optimizer_from_states(contents))
+    load_states(updater, contents)
+    assert updater.counts == {0: 3, 1: 3}
+    assert updater.optimizer.num_update == 3
+    scheduler = listed["optimizer"]["attributes"]["lr_scheduler"]
+    assert updater.optimizer.learning_rate == (0.05 if scheduler is None else scheduler["base_lr"])
+    dtype = torch.float16 if "fp16" in name else torch.float32
+    shapes = {"a": (4, 3), "b": (5,)}
+    weights = [tensor(listed["weights_after"][key], shape, dtype) for key, shape in shapes.items()]
+    if dtype == torch.float16:
+        assert all(torch.equal(updater.states[i]["master_weight"].half(), weight) for i, weight in enumerate(weights))
+    if not name.startswith("sgd"):
+        return
+    masters = [updater.states[index].get("master_weight", weight).clone() for index, weight in enumerate(weights)]
+    momenta = [updater.states[index]["momentum"].clone() for index in (0, 1)]
+    updater([0, 1], [torch.ones_like(weight) for weight in weights], weights)
+    for index, (master, momentum) in enumerate(zip(masters, momenta, strict=True)):
+        expected = master + 0.9 * momentum - updater.optimizer.learning_rate
+        assert_close(updater.states[index].get("master_weight", weights[index]), expected, name)
