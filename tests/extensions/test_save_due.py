@@ -8,6 +8,7 @@ import torch
 from thread_ranks import ThreadGroup, on_ranks
 
 from ostinato.dist import Alone
+from ostinato.dist.per_rank import RankStates
 from ostinato.extensions.save_due import SaveDue
 from ostinato.loop import UpdaterState
 from ostinato.loop.triggers.time_trigger import TimeTrigger
@@ -70,6 +71,35 @@ def test_what_it_remembers_survives() -> None:
     again.initialize(trainer)
     assert again.take() == (10.0, 5)
     assert _due_at(again, trainer, 3) == [1, 3]  # iterations 6 and 8
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 1), (1, 2), (3, 2), (2, 3)])
+def test_the_sums_of_all_ranks_go_on_on_any_number_of_ranks(before: int, after: int) -> None:
+    def save(group: ThreadGroup) -> Any:
+        due, trainer = SaveDue((100, "iteration"), monitor="loss"), _trainer(group)
+        due.initialize(trainer)
+        for number in range(3):
+            _step(due, trainer, loss=float(10 * group.rank + number))
+        return due.state_dict()
+
+    states = on_ranks(before, save)
+    if before > 1:
+        saved = [state["of_ranks"].state for state in states]
+        state = {**states[0], "of_ranks": RankStates(before, lambda rank: saved[rank])}
+    else:
+        state = states[0]
+
+    def load(group: ThreadGroup) -> tuple[float, int]:
+        due, trainer = SaveDue((100, "iteration"), monitor="loss"), _trainer(group)
+        due.load_state_dict(state)
+        due.initialize(trainer)
+        return due.take()
+
+    sums = on_ranks(after, load)
+    assert sum(total for total, _ in sums) == sum(10 * rank + number for rank in range(before) for number in range(3))
+    assert sum(count for _, count in sums) == 3 * before
+    if before == after:
+        assert sums == [(30.0 * rank + 3, 3) for rank in range(before)]
 
 
 def test_what_follows_from_the_counters_needs_few_messages() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ostinato.dist import Alone, Group
+from ostinato.dist.per_rank import PerRank, RankStates
 from ostinato.loop.protocols import TrainerView
 from ostinato.loop.triggers.get_trigger import get_trigger
 from ostinato.loop.triggers.parts import group_of
@@ -54,6 +56,8 @@ class SaveDue(Trigger):
         self._values: list[Tensor] = []
         self._sum = 0.0
         self._count = 0
+        self._group: Group = Alone()
+        self._loaded: RankStates | None = None
 
     def __call__(self, trainer: TrainerView) -> bool:
         if self._on_asked is not None:
@@ -64,7 +68,7 @@ class SaveDue(Trigger):
                 self.add(value)
         # Both are asked every time: a trigger that is not asked loses its place.
         is_save_due, self.is_snapshot_due = self.every(trainer), self.snapshot_every(trainer)
-        if group_of(trainer).size == 1:
+        if self._group.size == 1:
             return is_save_due or self.is_snapshot_due or self.is_requested
         return self._is_due_together(trainer, is_save_due)
 
@@ -76,7 +80,7 @@ class SaveDue(Trigger):
                 due[index] = False
         is_asked_for = False
         if trainer.updater.state.iteration % getattr(trainer, "agree_every", _AGREE_EVERY) == 0:
-            told = group_of(trainer).gather((*self._waiting, self.is_requested))
+            told = self._group.gather((*self._waiting, self.is_requested))
             due = [due[0] or told[0][0], due[1] or told[0][1]]
             is_asked_for = any(requested for _, _, requested in told)
             self._waiting = [False, False]
@@ -112,7 +116,18 @@ class SaveDue(Trigger):
         self._count += count
 
     def initialize(self, trainer: TrainerView) -> None:
-        """Let both triggers take their base line."""
+        """Let both triggers take their base line.
+
+        Where the number of ranks has changed, every saved sum goes on in one of them, so the mean over all is the same.
+        """
+        self._group = group_of(trainer)
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            for rank in range(self._group.rank, loaded.world_size, self._group.size):
+                sums = loaded.of(rank) or {}
+                self.give_back(float(sums.get("sum", 0.0)), int(sums.get("count", 0)))
+        elif self._group.rank > 0:
+            self.take()  # what one process has saved goes on in rank 0
         for part in (self.every, self.snapshot_every):
             if isinstance(part, Trigger):
                 part.initialize(trainer)
@@ -120,9 +135,9 @@ class SaveDue(Trigger):
     def state_dict(self) -> dict[str, Any]:
         """The running mean and the states of the triggers."""
         self._fold()
+        sums = {"sum": self._sum, "count": self._count}
         return {
-            "sum": self._sum,
-            "count": self._count,
+            **(sums if self._group.size == 1 else {"of_ranks": PerRank(sums)}),
             "every": self.every.state_dict() if isinstance(self.every, Trigger) else None,
             "snapshot_every": self.snapshot_every.state_dict() if isinstance(self.snapshot_every, Trigger) else None,
         }
@@ -130,7 +145,8 @@ class SaveDue(Trigger):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with a saved mean and saved triggers."""
         self._values.clear()
-        self._sum, self._count = float(state["sum"]), int(state["count"])
+        self._loaded = state.get("of_ranks")
+        self._sum, self._count = float(state.get("sum", 0.0)), int(state.get("count", 0))
         for part, saved in ((self.every, state["every"]), (self.snapshot_every, state["snapshot_every"])):
             if isinstance(part, Trigger) and saved is not None:
                 part.load_state_dict(saved)
