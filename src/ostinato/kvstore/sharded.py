@@ -54,16 +54,15 @@ class ShardedUpdate:
         :param sums: buckets in order, each with this rank's part of the summed gradient.
         :param keys: the keys to update, all in these buckets.
         """
-        names: list[Key] = []
-        gradients: list[Tensor] = []
-        weights: list[Tensor] = []
+        parts: dict[Key, tuple[Tensor, Tensor]] = {}
         for bucket, own in sums:
             for slot in bucket.slots:
                 if slot.key in keys:
-                    names.append(slot.key)
-                    weights.append(self.own_part(bucket, slot))
-                    gradients.append(self._gradient_part(bucket, slot, own))
-        self._updater(names, gradients, weights)
+                    parts[slot.key] = self._gradient_part(bucket, slot, own), self.own_part(bucket, slot)
+        # In the order of the keys, as everywhere, and not of the buckets: where keys have seen different numbers of
+        # updates, the rate that a schedule gives depends on which of them is counted first.
+        names = sorted(parts)  # pyrefly: ignore  # keys are all numbers or all text
+        self._updater(names, [parts[key][0] for key in names], [parts[key][1] for key in names])
         running = []
         for bucket, _ in sums:
             flat = self._weights[bucket]
