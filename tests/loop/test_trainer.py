@@ -97,7 +97,7 @@ def test_every_initialized_extension_is_finalized_once_whatever_fails(counting_u
         def _event(self, name: str) -> None:
             if (self.number, name) in failing:
                 events.append((self.number, f"failed {name}"))
-                raise failing[self.number, name]("on purpose")
+                raise failing[self.number, name](f"{self.number} {name}")
             events.append((self.number, name))
 
         def restore(self, trainer: Any) -> None:
@@ -120,23 +120,25 @@ def test_every_initialized_extension_is_finalized_once_whatever_fails(counting_u
 
         def update(self) -> None:
             if update_fails:
-                raise OSError("on purpose")
+                raise OSError("update")
             super().update()
 
         def finalize(self) -> None:
             self.finalized += 1
+            events.append((-1, "finalize"))
 
     updater = Updater()
     trainer = Trainer(updater, (2, "iteration"), extensions=[Failing(number) for number in range(4)])
     logging.disable(logging.CRITICAL)
     try:
         trainer.run()
-    except BaseException:
-        failed = True
+    except BaseException as error:
+        left: BaseException | None = error
     else:
-        failed = False
+        left = None
     finally:
         logging.disable(logging.NOTSET)
+    failed = left is not None
     for number in range(4):
         mine = [name.removeprefix("failed ") for who, name in events if who == number]
         initialized = (number, "initialize") in events
@@ -146,6 +148,17 @@ def test_every_initialized_extension_is_finalized_once_whatever_fails(counting_u
     assert updater.finalized == 1
     assert failed == (trainer.status == "failed")
     assert failed == (update_fails or any(name.startswith("failed") for _, name in events))
+    finalized = [number for number, name in events if name.removeprefix("failed ") == "finalize"]
+    entered = [number for number, name in events if name == "initialize"]
+    assert finalized[: len(entered)] == entered  # in order, then who has only restored, the updater last
+    assert finalized[-1] == -1
+    # What leaves the run is the first thing that went wrong; a failing on_error never comes first.
+    wrong = [(number, name.removeprefix("failed ")) for number, name in events if name.startswith("failed")]
+    main = [f"{number} {name}" for number, name in wrong if name in ("restore", "initialize", "call")]
+    if update_fails and not main:
+        main = ["update"] if len(entered) == 4 else main
+    closing = [f"{number} {name}" for number, name in wrong if name == "finalize"]
+    assert (str(left) if failed else None) == next(iter([*main, *closing]), None)
 
 
 def test_who_has_restored_is_finalized_even_if_its_turn_to_initialize_never_came(counting_updater) -> None:
