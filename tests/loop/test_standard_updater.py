@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thread_ranks import on_ranks
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -225,7 +226,7 @@ def test_samples_are_counted_over_all_ranks_and_so_is_the_size_of_a_batch(caplog
     data = TensorDataset(torch.zeros(24, 1))
 
     def ranks(number: int) -> Any:
-        return SimpleNamespace(group=SimpleNamespace(size=number))
+        return SimpleNamespace(group=SimpleNamespace(size=number))  # no collective is needed
 
     two = Recorder(DataLoader(data, batch_size=3))
     two.initialize(ranks(2))
@@ -247,6 +248,34 @@ def test_samples_are_counted_over_all_ranks_and_so_is_the_size_of_a_batch(caplog
     assert (four.state.iteration_in_epoch, four.state.samples_in_epoch) == (2, 24)
     assert "from 6 to 12; going on after 1 batches of this pass, 6 samples are seen again" in caplog.text
     assert len(caplog.records) == 1
+
+
+def test_tokens_are_counted_where_they_are_asked_for() -> None:
+    def updater(**settings: Any) -> StandardUpdater:
+        return StandardUpdater(nn.Identity(), {}, [torch.ones(1, n, requires_grad=True) for n in (3, 5)], **settings)
+
+    def loss(out: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        return out.sum()
+
+    plain = updater(loss_function=loss)
+    plain.update()
+    assert plain.state.tokens is None
+    counting = updater(loss_function=loss, count_tokens=lambda batch: batch.shape[1])
+    counting.load_state_dict(plain.state_dict())
+    for _ in range(2):
+        counting.update()
+    assert counting.state.tokens == 8
+    resumed = updater(loss_function=loss, count_tokens=lambda batch: batch.shape[1])
+    resumed.load_state_dict(counting.state_dict())
+    assert resumed.state.tokens == 8
+
+    def on_rank(group: Any) -> Any:
+        mine = updater(loss_function=loss, count_tokens=lambda batch: batch.shape[1] + group.rank)
+        mine.initialize(SimpleNamespace(group=group))
+        mine.update()
+        return mine.state.tokens, mine.state.samples
+
+    assert on_ranks(3, on_rank) == [(3 + 4 + 5, 3)] * 3
 
 
 @pytest.mark.parametrize("kind", [Stream, Overrated])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,7 +67,7 @@ class PartsUpdater(StandardUpdater):
     :param device: where batches are moved to; by default they stay where the loader made them.
     :param allow_idle: accept updates in which no part is due. They consume a batch and train nothing, so they are
         refused unless they are wanted.
-    :param synchronize: see :class:`StandardUpdater`.
+    :param count_tokens: see :class:`~ostinato.loop.StandardUpdater`; so is ``synchronize``.
     :raises ArgumentValueError: when a part names an optimizer that is not there, or two parts have one name.
     """
 
@@ -85,10 +85,18 @@ class PartsUpdater(StandardUpdater):
         scaler: GradScaler | None = None,
         device: torch.device | str | None = None,
         allow_idle: bool = False,
+        count_tokens: Callable[[Any], int] | None = None,
         synchronize: bool = False,
     ) -> None:
         super().__init__(
-            models, optimizers, loader, schedulers=schedulers, scaler=scaler, device=device, synchronize=synchronize
+            models,
+            optimizers,
+            loader,
+            schedulers=schedulers,
+            scaler=scaler,
+            device=device,
+            count_tokens=count_tokens,
+            synchronize=synchronize,
         )
         self.parts = tuple(parts)
         self.shared = dict(shared or {})

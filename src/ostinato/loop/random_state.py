@@ -44,7 +44,7 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
     if isinstance(python, Mapping):
         python = (python["version"], python["key"], python["gauss"])
     version, internal, gauss = python  # states of earlier versions are a list of these three
-    random.setstate((version, tuple(np.asarray(internal, np.uint32).tolist()), gauss))
+    random.setstate((version, tuple(map(int, internal)), gauss))
     saved = state["numpy"]
     np.random.set_state(
         ("MT19937", np.asarray(saved["key"], np.uint32), saved["position"], saved["has_gauss"], saved["gauss"])

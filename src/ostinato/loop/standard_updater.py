@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ostinato.dist import Alone, Group
 from ostinato.errors import ArgumentValueError, StateError
 from ostinato.loop.batch_reader import BatchReader
 from ostinato.loop.batches import batch_size, call_with_batch, to_device
@@ -61,6 +62,8 @@ class StandardUpdater:
         ``{"main": (schedule, "epoch")}``. They are stepped after the update that completes the unit.
     :param scaler: scales losses for float16.
     :param device: where batches are moved to; by default they stay where the loader made them.
+    :param count_tokens: how many tokens a batch has, for triggers and reports that count in them. With several ranks
+        their numbers are added up, which is one small collective in every update.
     :param synchronize: wait for the device at the end of every update, so that ``batch_time`` is what the update took.
         It costs speed; meant for measuring.
     """
@@ -78,6 +81,7 @@ class StandardUpdater:
         schedulers: Schedule | Mapping[str, Schedule] | None = None,
         scaler: GradScaler | None = None,
         device: torch.device | str | None = None,
+        count_tokens: Callable[[Any], int] | None = None,
         synchronize: bool = False,
     ) -> None:
         self.models: dict[str, nn.Module] = _by_name(model)
@@ -93,8 +97,9 @@ class StandardUpdater:
                 )
         self.scaler = scaler
         self.device = None if device is None else torch.device(device)
+        self._count_tokens = count_tokens
         self._synchronize = synchronize
-        self.state = UpdaterState()
+        self.state = UpdaterState(tokens=None if count_tokens is None else 0)
         self.batch_read_time = 0.0
         """Seconds that reading the last batch took."""
         self.batch_time = 0.0
@@ -103,7 +108,7 @@ class StandardUpdater:
         """Samples in the last batch, where that can be seen."""
         self._reader = BatchReader(loader)
         self._batch: Any = _NOTHING
-        self._ranks = 1  # how many read a batch in one update
+        self._group: Group = Alone()  # the ranks that read a batch each in one update
         self._saved_place: _SavedPlace | None = None  # loaded, and nothing read since
 
     @property
@@ -114,8 +119,7 @@ class StandardUpdater:
     def initialize(self, trainer: Any) -> None:
         """Called by the trainer after the restore step: from here on the length of a pass and the ranks are known."""
         self.state.updates_per_epoch = self._reader.length
-        group = getattr(trainer, "group", None)
-        self._ranks = 1 if group is None else group.size
+        self._group = getattr(trainer, "group", None) or self._group
         self._find_place()
 
     def update(self) -> None:
@@ -144,10 +148,11 @@ class StandardUpdater:
             torch.cuda.synchronize()
         self.batch_read_time, self.batch_time = read - started, time.perf_counter() - read
         self.batch_size = batch_size(self._batch)
+        tokens = 0 if self._count_tokens is None else self._tokens_of_all_ranks(self._count_tokens(self._batch))
         self._batch = _NOTHING
         complete = self._reader.pass_is_complete(self.state.iteration_in_epoch + 1)
         # Ranks read batches of one size; asking each of them in every update would cost more than it tells.
-        self.state.advance((self.batch_size or 0) * self._ranks, pass_complete=complete)
+        self.state.advance((self.batch_size or 0) * self._group.size, tokens, pass_complete=complete)
         self._finish_update(complete)
 
     def update_core(self, batch: Any) -> None:
@@ -217,6 +222,8 @@ class StandardUpdater:
         if self.scaler is not None and state["scaler"] is not None:
             self.scaler.load_state_dict(state["scaler"])
         self.state.load_state_dict(state["state"])
+        if self._count_tokens is not None and self.state.tokens is None:  # saved by a program that did not count them
+            self.state.tokens = 0
         size = state["state"].get("batch_size")
         here = self.state
         self._saved_place = None if size is None else _SavedPlace(here.iteration_in_epoch, here.samples_in_epoch, size)
@@ -238,7 +245,10 @@ class StandardUpdater:
     def _global_batch_size(self) -> int | None:
         """Samples in one batch of every rank, if the loader says how many there are in one."""
         size = self._reader.batch_size
-        return None if size is None else size * self._ranks
+        return None if size is None else size * self._group.size
+
+    def _tokens_of_all_ranks(self, tokens: int) -> int:
+        return tokens if self._group.size == 1 else int(self._group.sum_of([tokens])[0])
 
     def _find_place(self) -> None:
         """With batches of another size, go on at the last boundary of a new batch before the saved place (UP-7).
