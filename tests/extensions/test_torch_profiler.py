@@ -114,6 +114,13 @@ def test_a_recorded_window_is_not_recorded_again_and_a_cut_off_one_is(
         assert whole == ["trace_1_7-8.json"]  # it goes on from iteration 5 with a warm-up of its own
 
 
+def test_a_state_saved_in_the_iteration_that_ends_a_window_knows_of_it(tmp_path: Path, profile) -> None:
+    kept: list[Any] = []
+    run(tmp_path, 7, kept, wait=3, warmup=1, active=2)
+    recorded = [state["extensions"]["torch_profiler"]["recorded"] for state in kept]
+    assert recorded == [0, 0, 0, 0, 0, 1, 1]
+
+
 def test_a_window_that_the_end_of_the_run_cuts_off_is_written_as_far_as_it_came(tmp_path: Path, profile) -> None:
     profiler = run(tmp_path, 6, wait=3, warmup=1, active=10)
     assert traces(tmp_path) == ["trace_1_5-6.json"]
