@@ -40,3 +40,10 @@ def test_a_tenth_of_a_second_is_met_at_each_tenth(stand_in) -> None:
         False,
         True,
     ]
+
+
+def test_iterations_that_another_trigger_has_saved_are_not_taken_for_seconds(stand_in) -> None:
+    trigger = TimeTrigger(10)
+    trigger.load_state_dict({"unit": "iteration", "baseline": 5})
+    trigger.initialize(stand_in(elapsed_time=25.0))
+    assert [trigger(stand_in(elapsed_time=time)) for time in (26.0, 30.0)] == [False, True]
