@@ -1,7 +1,8 @@
 """An extension of your own that has something to remember: a running average of the weights.
 
 The run is cut in the middle, and the second half continues in new objects from what ``state_dict`` gave. Compare the
-two lines that it prints: the cut leaves no trace. (To keep the state on a disk, see ``durable_loop.py``.)
+two lines that it prints: the cut leaves no trace. The last line is also that of ``custom_extension_plain.py``, the same
+program without Ostinato. (To keep the state on a disk, register a ``Snapshot``, as in ``image_classifier.py``.)
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Any
 
 import torch
 
+from custom_extension_plain import DECAY, ITERATIONS
 from ostinato.loop import Extension, Trainer
-from smallest_loop import FitALine
+from smallest_loop import FitALine, say_how_it_goes
 
 
 class WeightAverage(Extension):
@@ -49,20 +51,20 @@ class WeightAverage(Extension):
 def make(iterations: int) -> tuple[Trainer, WeightAverage]:
     torch.manual_seed(0)
     updater = FitALine()
-    average = WeightAverage(updater.line)
-    return Trainer(updater, (iterations, "iteration"), extensions=[average]), average
+    average = WeightAverage(updater.line, DECAY)
+    trainer = Trainer(updater, (iterations, "iteration"), extensions=[average])
+    trainer.extend(say_how_it_goes, trigger=(100, "iteration"))
+    return trainer, average
 
 
 if __name__ == "__main__":
-    straight, average = make(300)
+    straight, average = make(ITERATIONS)
     straight.run()
+    print("average", {name: value.flatten().tolist() for name, value in average.average.items()})
 
-    first_half, _ = make(150)
+    first_half, _ = make(ITERATIONS // 2)
     first_half.run()
-    second_half, continued = make(300)
+    second_half, continued = make(ITERATIONS)
     second_half.load_state_dict(first_half.state_dict())
     second_half.run()
-
-    for what, result in (("straight ", average), ("continued", continued)):
-        print(what, {name: value.flatten().tolist() for name, value in result.average.items()})
-    assert all(torch.equal(average.average[name], continued.average[name]) for name in average.average)
+    print("average", {name: value.flatten().tolist() for name, value in continued.average.items()})
