@@ -195,6 +195,16 @@ def test_a_further_reason_is_noted_once(tmp_path: Path) -> None:
     assert RunFolder(tmp_path).scan().manifests[0].reasons == ("latest", "session_end")
 
 
+def test_a_rank_s_state_that_is_gone_when_it_is_asked_for_is_said_so(tmp_path: Path) -> None:
+    _save(tmp_path, 2, 10)
+    loaded = RunFolder(tmp_path).load_newest()
+    assert loaded is not None
+    (tmp_path / "generations" / "00000010" / "rank-00001-of-00002.json").unlink()
+    assert loaded.rank_states.of(0)["draws"] == 0
+    with pytest.raises(DamagedRunError, match=r"rank-00001-of-00002\.json is missing"):
+        loaded.rank_states.of(1)
+
+
 # --- what goes wrong when loading ------------------------------------------------------------------------------------
 
 

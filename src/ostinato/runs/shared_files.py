@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ostinato.errors import DamagedRunError
 from ostinato.runs.generation_files import Damage, DamagedGenerationError, blaming, read_json, recorded, using
 from ostinato.runs.manifest import Manifest
 from ostinato.runs.part_names import RANK_STEM, PartName
@@ -109,8 +110,16 @@ class SharedFiles:
         file = str(PartName(RANK_STEM, rank, self._count(), "json"))
         if file not in self._manifest.files:
             return None
-        content, tensors = self._rank_file(file)
-        return using(self.folder, file, lambda: unpack_tree(choose(content), tensors))
+        try:
+            content, tensors = self._rank_file(file)
+            return using(self.folder, file, lambda: unpack_tree(choose(content), tensors))
+        except DamagedGenerationError as error:  # it is read when it is asked for, and was whole before
+            raise DamagedRunError(
+                f"{error.damage}.",
+                advice="It was whole when the run was loaded. Start again; the generation before is used if need be.",
+                folder=self.folder,
+                damage=[error.damage],
+            ) from error
 
     def _read_rank_file(self, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
         content = read_json(self.folder, self._manifest, file)
