@@ -15,6 +15,7 @@ from ostinato.extensions.parameter_statistics import ParameterStatistics
 from ostinato.extensions.plot_report import PlotReport
 from ostinato.extensions.presets import LoopPreset, read_preset
 from ostinato.extensions.print_report import PrintReport
+from ostinato.extensions.profile_report import ProfileReport
 from ostinato.extensions.progress import Progress
 from ostinato.extensions.progress_bar import ProgressBar
 from ostinato.extensions.rank_log import RankLog
@@ -58,6 +59,7 @@ __all__ = [
     "Point",
     "PolynomialShift",
     "PrintReport",
+    "ProfileReport",
     "Progress",
     "ProgressBar",
     "RankLog",

@@ -39,6 +39,10 @@ class Updater(Protocol):
         ...
 
 
+WrapCall = Callable[[str | None, Callable[..., Any]], Callable[..., Any]]
+"""Given the name of an extension, or ``None`` for the update, and what the loop would call: what it calls instead."""
+
+
 class TrainerView(Protocol):
     """The trainer as triggers and extensions see it."""
 
@@ -65,6 +69,10 @@ class TrainerView(Protocol):
     @property
     def stop_reason(self) -> str | None:
         """Why a stop was requested; ``None`` while it was not."""
+        ...
+
+    def wrap_calls(self, wrap: WrapCall) -> None:
+        """Let something else be called in place of the update and of every extension."""
         ...
 
     def request_stop(self, reason: str = "request") -> None:

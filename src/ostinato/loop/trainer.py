@@ -29,7 +29,7 @@ from ostinato.errors import ArgumentTypeError, ArgumentValueError, RankFailedErr
 from ostinato.loop.agreement import Agreement
 from ostinato.loop.first_rank_only import refuse_collectives
 from ostinato.loop.notes import add_note
-from ostinato.loop.protocols import ExtensionFunction, Status, TriggerFunction, Updater
+from ostinato.loop.protocols import ExtensionFunction, Status, TriggerFunction, Updater, WrapCall
 from ostinato.loop.rank_checks import compare_counters, compare_registrations
 from ostinato.loop.registration import Ranks, Registration, RegistrationList, callable_attribute, describe_trigger
 from ostinato.loop.reporter import scope
@@ -93,6 +93,7 @@ class Trainer:
         self._status: Status = "created"
         self._registrations = RegistrationList()
         self._stop_reason: str | None = None
+        self._wraps: list[WrapCall] | None = []  # None once the loop has begun
         self._earlier_time = 0.0  # elapsed seconds of the processes before this one
         self._started_at: float | None = None  # clock at the end of the restore step; None while it does not run
         for extension in extensions or ():
@@ -206,6 +207,20 @@ class Trainer:
         """
         return self._registrations.name_of(extension)
 
+    def wrap_calls(self, wrap: WrapCall) -> None:
+        """Let something else be called in place of the update and of every extension: what ``wrap(name, call)`` returns
+        for each, with ``None`` as the name of the update. For an extension that measures them, in its ``initialize``.
+
+        :raises StateError: before the run, and once the loop has begun.
+        """
+        if self._status != "running" or self._wraps is None:
+            raise StateError(
+                "The calls of the loop are put together when it begins.",
+                advice="Call wrap_calls() in the initialize() of an extension.",
+                status=self._status,
+            )
+        self._wraps.append(wrap)
+
     # --- state -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
@@ -316,6 +331,7 @@ class Trainer:
     def _loop(self, order: list[Registration], here: set[str]) -> Status:
         """The loop itself; returns how it ended."""
         agreement = self._agreement
+        wraps, self._wraps = self._wraps or [], None
         with (
             triggers_of_run(
                 [known.trigger for known in order], self.stop_trigger, agreement.on if agreement else None
@@ -323,12 +339,14 @@ class Trainer:
             scope(self.observation) as reports,
         ):
             steps = [
-                _Step(known, trigger, self._in_its_place(known, known.extension) if known.name in here else _nothing)
+                _Step(known, trigger, self._wrapped(known, wraps) if known.name in here else _nothing)
                 for known, trigger in zip(order, triggers, strict=True)
             ]
             ordinary = [step for step in steps if not step.registration.is_late]
             late = [step for step in steps if step.registration.is_late]
             update = self.updater.update
+            for wrap in wraps:
+                update = wrap(None, update)
             stop = _bound(agreement.with_wishes(stop_trigger) if agreement else stop_trigger)
             current: _Step | None = None  # for the message only: whose turn it was when something raised
             phase = "extensions called before training"
@@ -361,6 +379,12 @@ class Trainer:
                     raise explained from None
                 raise
         return "finished" if finished else "stopped"
+
+    def _wrapped(self, known: Registration, wraps: list[WrapCall]) -> Callable[..., Any]:
+        call = self._in_its_place(known, known.extension)
+        for wrap in wraps:
+            call = wrap(known.name, call)
+        return call
 
     def _in_its_place(self, known: Registration, call: Callable[..., Any]) -> Callable[..., Any]:
         """A call of an extension, guarded if it runs on one of several ranks only."""
