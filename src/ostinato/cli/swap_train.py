@@ -174,9 +174,11 @@ def _logging(level: str, path: Path | None) -> Generator[Callable[[str], None]]:
     before = logger.level
     if before != logging.DEBUG:  # --debug shows everything, whatever -L says
         logger.setLevel(_LEVELS[level.lower()])
-    # The trainer logs the error that ends it, and so does the command line, in words for people.
-    trainer_logger = logging.getLogger("ostinato.loop.trainer")
-    trainer_logger.disabled = before != logging.DEBUG
+    # The trainer logs the error that ends it, and so does the command line, in words for people. What is new among the
+    # extensions follows from the options, whose changes are shown.
+    trainer_loggers = [logging.getLogger(f"ostinato.loop.{name}") for name in ("trainer", "trainer_state")]
+    for trainer_logger in trainer_loggers:
+        trainer_logger.disabled = before != logging.DEBUG
     handler: logging.Handler = logging.NullHandler()
     if path is not None:
         try:
@@ -196,5 +198,6 @@ def _logging(level: str, path: Path | None) -> Generator[Callable[[str], None]]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-        trainer_logger.disabled = False
+        for trainer_logger in trainer_loggers:
+            trainer_logger.disabled = False
         handler.close()
