@@ -59,6 +59,9 @@ class Adam(Optimizer):
         rate = step.rate * math.sqrt(1 - self.beta2**step.count) / (1 - self.beta1**step.count)
         weight.copy_(weight - rate * mean / (var.sqrt() + self.epsilon))
 
+    def _is_one_walk(self, step: Step) -> bool:
+        return step.rescale == 1 and step.clip is None
+
     def _fast(self, block: Block, step: Step) -> None:
         correction1, correction2 = 1 - self.beta1**step.count, 1 - self.beta2**step.count
         means, variances = block.states["mean"], block.states["var"]

@@ -57,6 +57,9 @@ class AdamW(Optimizer):
         rate = step.rate * bias_correction(self, step)
         weight.copy_(weight - rate * (mean / (var.sqrt() + self.epsilon) + step.decay * weight))
 
+    def _is_one_walk(self, step: Step) -> bool:
+        return step.rescale == 1 and step.clip is None and not step.decay
+
     def _fast(self, block: Block, step: Step) -> None:
         weights, means, variances = block.weights, block.states["mean"], block.states["var"]
         rate = step.rate * bias_correction(self, step)

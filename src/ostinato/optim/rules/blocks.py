@@ -7,7 +7,7 @@ block. On accelerators a block is large, so that few kernels are launched, and y
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ HALF_PRECISION = frozenset({torch.float16, torch.bfloat16})
 ELEMENTS_PER_CORE = 2**17
 """Block size per CPU thread: five float32 tensors of it take 2.5 MiB of cache."""
 ELEMENTS_ON_ACCELERATORS = 2**24
+UNCUT = 2**60
+"""More than any tensor holds."""
 
 
 def computing_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -76,12 +78,13 @@ def block_size(device: torch.device) -> int:
     return ELEMENTS_ON_ACCELERATORS
 
 
-def element_blocks(jobs: Sequence[Job], state_names: Sequence[str]) -> Iterator[Block]:
+def element_blocks(jobs: Sequence[Job], state_names: Sequence[str], size: int | None = None) -> Iterator[Block]:
     """Cut weights anywhere; what the consumer leaves in a block's weights is stored when it asks for the next.
 
     :param jobs: weights of one device and one dtype; states have the shape of their weight.
+    :param size: elements in a block; by default what suits the device.
     """
-    size = block_size(jobs[0].weight.device)
+    size = size or block_size(jobs[0].weight.device)
     dtype = computing_dtype(jobs[0].weight.dtype)
     block, used = Block(states={name: [] for name in state_names}), 0
     for number, job in enumerate(jobs):
@@ -89,15 +92,15 @@ def element_blocks(jobs: Sequence[Job], state_names: Sequence[str]) -> Iterator[
         if elements == 0:
             continue
         target = job.target
-        tensors = [target, job.gradient, *(job.state[name] for name in state_names)]
+        tensors = [target, job.gradient, *[job.state[name] for name in state_names]]
         if target is not job.weight:
             tensors.append(job.weight)
-        flat = _flat(tensors)
-        if flat is None or elements <= size:
-            columns = [[tensor] for tensor in (flat or tensors)]
-        else:
-            columns = [list(tensor.split(size)) for tensor in flat]
-        for weight, gradient, *states in zip(*columns, strict=True):
+        pieces: Iterable[Sequence[Tensor]] = (tensors,)
+        if elements > size or not target.is_contiguous():
+            flat = _flat(tensors)
+            if flat is not None:
+                pieces = zip(*(tensor.split(size) for tensor in flat), strict=True)
+        for weight, gradient, *states in pieces:
             if used and used + weight.numel() > size:
                 yield block.widened(dtype)
                 block.store()
@@ -112,6 +115,21 @@ def element_blocks(jobs: Sequence[Job], state_names: Sequence[str]) -> Iterator[
     if block.jobs:
         yield block.widened(dtype)
         block.store()
+
+
+def whole_groups(jobs: Sequence[Job], size: int) -> Iterator[list[Job]]:
+    """Group weights so that each group has at most so many elements; a larger weight stays alone."""
+    group: list[Job] = []
+    used = 0
+    for job in jobs:
+        elements = job.weight.numel()
+        if group and used + elements > size:
+            yield group
+            group, used = [], 0
+        group.append(job)
+        used += elements
+    if group:
+        yield group
 
 
 def chosen_row_blocks(

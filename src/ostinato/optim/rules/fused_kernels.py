@@ -13,6 +13,12 @@ _DEVICES = frozenset({"cpu", "cuda"})
 _DTYPES = frozenset({torch.float32, torch.float64})
 
 
+def are_there_for(tensor: Tensor) -> bool:
+    """True where all the kernels used here exist for tensors like this one."""
+    names = ("_fused_sgd_", "_fused_adam_")
+    return tensor.device.type in _DEVICES and tensor.dtype in _DTYPES and all(hasattr(torch, name) for name in names)
+
+
 def _fits(*lists: list[Tensor]) -> bool:
     # The kernels walk over all tensors side by side in memory, and take one dtype.
     first = lists[0][0]

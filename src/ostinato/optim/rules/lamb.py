@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from ostinato.optim.rules import fused_kernels
 from ostinato.optim.rules.adam import spreads, update_moments
-from ostinato.optim.rules.blocks import Block, Job, element_blocks
+from ostinato.optim.rules.blocks import Block, Job, block_size, element_blocks, whole_groups
 from ostinato.optim.rules.norms import PieceNorms, multiplied, trust_ratio
 from ostinato.optim.rules.optimizer import Optimizer, State, require_fraction
 from ostinato.optim.rules.registry import register
@@ -80,25 +82,43 @@ class LAMB(Optimizer):
         if not self.use_fused_step:
             super()._update_dense(jobs, step)
             return
-        # The direction is computed twice, once to measure it and once to go along it. Keeping it would take as much
-        # traffic to memory, and as much memory as the weights.
+        for few in whole_groups(jobs, block_size(jobs[0].weight.device)):
+            self._update_few(few, step)
+
+    def _update_few(self, jobs: list[Job], step: Step) -> None:
+        """Update weights that together fit a block, or one larger one: find the changes, measure them, apply them."""
         device = jobs[0].weight.device
         weight_norms, change_norms = PieceNorms(len(jobs), device), PieceNorms(len(jobs), device)
+        walked: list[tuple[Block, list[Tensor]]] = []
         for block in element_blocks(jobs, self.state_names):
-            working = step.bare_list(block.gradients)
-            update_moments(block.states["mean"], block.states["var"], working, self.beta1, self.beta2)
+            changes = self._changes(block, step)
             weight_norms.add(block.jobs, block.weights)
-            change_norms.add(block.jobs, self._change(block, step))
+            change_norms.add(block.jobs, changes)
+            walked.append((block, changes))
         ratio = trust_ratio(weight_norms.result(), change_norms.result(), self.lower_bound, self.upper_bound)
-        for block in element_blocks(jobs, self.state_names):
-            change = multiplied(self._change(block, step), ratio * -step.rate, block.jobs)
-            torch._foreach_add_(block.weights, change)
+        for block, changes in walked:
+            torch._foreach_add_(block.weights, multiplied(changes, ratio * step.rate, block.jobs))
+            block.store()
 
-    def _change(self, block: Block, step: Step) -> list[Tensor]:
-        correction1, correction2 = self._corrections(step)
-        divisors = spreads(block.states["var"], self.epsilon, correction2)
-        change = list(torch._foreach_div(block.states["mean"], divisors))
-        torch._foreach_mul_(change, 1 / correction1)
-        if step.decay:
-            torch._foreach_add_(change, block.weights, alpha=step.decay)
-        return change
+    def _changes(self, block: Block, step: Step) -> list[Tensor]:
+        """Bring the moments forward, and give -u."""
+        weights, means, variances = block.weights, block.states["mean"], block.states["var"]
+        working = step.bare_list(block.gradients)
+        changes = list(torch._foreach_mul(weights, -step.decay))
+        if not fused_kernels.adam(
+            changes,
+            working,
+            means,
+            variances,
+            rate=1.0,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon,
+            count=step.count if self.bias_correction else math.inf,
+            decay=0.0,
+        ):
+            correction1, correction2 = self._corrections(step)
+            update_moments(means, variances, working, self.beta1, self.beta2)
+            divisors = spreads(variances, self.epsilon, correction2)
+            torch._foreach_addcdiv_(changes, means, divisors, value=-1 / correction1)
+        return changes

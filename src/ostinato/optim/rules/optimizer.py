@@ -16,8 +16,10 @@ from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.rate_schedules import RateSchedule, schedule_from_state
 from ostinato.optim.row_sparse_gradient import RowSparse
+from ostinato.optim.rules import fused_kernels
 from ostinato.optim.rules.blocks import (
     HALF_PRECISION,
+    UNCUT,
     Block,
     Job,
     chosen_row_blocks,
@@ -374,7 +376,9 @@ class Optimizer:
             for job in jobs:
                 self._update_whole(job, step)
             return
-        for block in element_blocks(jobs, self.state_names):
+        # A kernel that makes one walk over memory, and nothing on its way, gains nothing from blocks.
+        size = UNCUT if self._is_one_walk(step) and fused_kernels.are_there_for(jobs[0].weight) else None
+        for block in element_blocks(jobs, self.state_names, size):
             self._fast(block, step)
 
     def _update_whole(self, job: Job, step: Step) -> None:
@@ -397,6 +401,10 @@ class Optimizer:
         """Apply the rule to the listed rows, and leave all others and their states alone."""
         for _, block in chosen_row_blocks(job, gradient.indices, gradient.values, self.state_names):
             self._fast(block, step)
+
+    def _is_one_walk(self, step: Step) -> bool:
+        """True if, with a kernel of torch's, :meth:`_fast` makes no tensors beside those it is given."""
+        return False
 
     def _fast(self, block: Block, step: Step) -> None:
         """Update pieces of weights; by the plain equations, unless a class does better."""

@@ -83,6 +83,9 @@ class SGD(Optimizer):
         momentum.copy_(self.momentum * momentum - step.rate * working)
         weight.copy_(weight + momentum)
 
+    def _is_one_walk(self, step: Step) -> bool:
+        return step.clip is None
+
     def _fast(self, block: Block, step: Step) -> None:
         weights, momenta = block.weights, block.states.get("momentum", [])
         gradients, scale = (
