@@ -250,6 +250,24 @@ def test_samples_are_counted_over_all_ranks_and_so_is_the_size_of_a_batch(caplog
     assert len(caplog.records) == 1
 
 
+@pytest.mark.parametrize("synchronize", [False, True])
+def test_an_update_waits_for_the_device_only_if_that_is_wanted(monkeypatch, synchronize: bool) -> None:
+    waited = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", list)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append(True))
+    model = nn.Linear(2, 1)
+    updater = StandardUpdater(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        [torch.ones(3, 2)],
+        loss_function=lambda out, batch: out.sum(),
+        synchronize=synchronize,
+    )
+    updater.update()
+    assert len(waited) == synchronize
+
+
 def test_tokens_are_counted_where_they_are_asked_for() -> None:
     def updater(**settings: Any) -> StandardUpdater:
         return StandardUpdater(nn.Identity(), {}, [torch.ones(1, n, requires_grad=True) for n in (3, 5)], **settings)

@@ -171,9 +171,9 @@ class PartsUpdater(StandardUpdater):
                 self.scaler.step(optimizer)
         if self.scaler is not None:
             self.scaler.update()
-        report(f"{part.name}/loss", main)
         for name, loss in losses.items():
             report(f"{part.name}/{name}", loss)
+        report(f"{part.name}/loss", main)
         if norm is not None and part.report_norm:
             report(f"{part.name}/grad_norm", norm)
 
