@@ -24,7 +24,8 @@ from ostinato.optim.rate_schedules import (
 )
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Nadam, Optimizer, Updater, create, registered_names
-from ostinato.optim.rules.optimizer import MASTER, State, keywords_of
+from ostinato.optim.rules.optimizer import MASTER, State
+from ostinato.optim.rules.settings import keywords_of
 
 MODULE_OF_1_9 = "mxnet.optimizer.optimizer"
 

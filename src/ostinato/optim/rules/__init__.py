@@ -21,9 +21,10 @@ from ostinato.optim.rules.lans import LANS
 from ostinato.optim.rules.lars import LARS
 from ostinato.optim.rules.nadam import Nadam
 from ostinato.optim.rules.nag import NAG
-from ostinato.optim.rules.optimizer import Gradient, Index, Optimizer, Schedule, State
+from ostinato.optim.rules.optimizer import Gradient, Optimizer, State
 from ostinato.optim.rules.registry import create, register, registered_names
 from ostinato.optim.rules.rmsprop import RMSProp
+from ostinato.optim.rules.settings import Index, Schedule
 from ostinato.optim.rules.sgd import SGD
 from ostinato.optim.rules.sgld import SGLD
 from ostinato.optim.rules.signum import Signum

@@ -12,8 +12,9 @@ from ostinato.errors import ArgumentValueError
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules.adam import spreads
 from ostinato.optim.rules.blocks import Block, Job
-from ostinato.optim.rules.optimizer import Gradient, Index, Optimizer, State
+from ostinato.optim.rules.optimizer import Gradient, Optimizer, State
 from ostinato.optim.rules.registry import register
+from ostinato.optim.rules.settings import Index
 from ostinato.optim.rules.step import Step
 
 

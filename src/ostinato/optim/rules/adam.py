@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import fused_kernels
+from ostinato.optim.rules.argument_checks import require_fraction, require_fused
 from ostinato.optim.rules.blocks import Block, Job
-from ostinato.optim.rules.optimizer import Optimizer, State, require_fraction, require_fused
+from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
 from ostinato.optim.rules.step import Step
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ostinato.optim.rules import fused_kernels
 from ostinato.optim.rules.adam import spreads, update_moments
+from ostinato.optim.rules.argument_checks import require_fraction
 from ostinato.optim.rules.blocks import Block
-from ostinato.optim.rules.optimizer import Optimizer, State, require_fraction
+from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
 from ostinato.optim.rules.step import Step
 

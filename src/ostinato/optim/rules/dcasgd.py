@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ostinato.optim.rules.optimizer import Index, Optimizer, State, require_not_negative
+from ostinato.optim.rules.argument_checks import require_not_negative
+from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
+from ostinato.optim.rules.settings import Index
 from ostinato.optim.rules.step import Step
 
 

@@ -9,8 +9,9 @@ from torch import Tensor
 from ostinato.errors import ContractError
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules.blocks import Job
-from ostinato.optim.rules.optimizer import Gradient, Index, Optimizer, State
+from ostinato.optim.rules.optimizer import Gradient, Optimizer, State
 from ostinato.optim.rules.registry import register
+from ostinato.optim.rules.settings import Index
 from ostinato.optim.rules.step import Step
 
 

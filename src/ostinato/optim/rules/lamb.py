@@ -10,9 +10,10 @@ from torch import Tensor
 
 from ostinato.optim.rules import fused_kernels
 from ostinato.optim.rules.adam import spreads, update_moments
+from ostinato.optim.rules.argument_checks import require_fraction
 from ostinato.optim.rules.blocks import Block, Job, block_size, element_blocks, whole_groups
 from ostinato.optim.rules.norms import PieceNorms, multiplied, trust_ratio
-from ostinato.optim.rules.optimizer import Optimizer, State, require_fraction
+from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
 from ostinato.optim.rules.step import Step
 

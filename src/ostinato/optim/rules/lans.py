@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ostinato.optim.rules.adam import spreads, update_moments
+from ostinato.optim.rules.argument_checks import require_fraction
 from ostinato.optim.rules.blocks import Block, Job, element_blocks
 from ostinato.optim.rules.norms import PieceNorms, multiplied, trust_ratio
-from ostinato.optim.rules.optimizer import Optimizer, State, require_fraction
+from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
 from ostinato.optim.rules.step import Step
 

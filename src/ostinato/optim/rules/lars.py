@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from ostinato.optim.row_sparse_gradient import RowSparse
+from ostinato.optim.rules.argument_checks import require_fused, require_not_negative
 from ostinato.optim.rules.blocks import Block, Job, chosen_row_blocks, computing_dtype, element_blocks
 from ostinato.optim.rules.norms import PieceNorms, multiplied
-from ostinato.optim.rules.optimizer import Index, Optimizer, State, require_fused, require_not_negative
+from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
+from ostinato.optim.rules.settings import Index
 from ostinato.optim.rules.step import Step
 
 EXEMPT_ENDINGS = ("gamma", "beta", "bias")

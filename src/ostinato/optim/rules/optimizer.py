@@ -1,20 +1,17 @@
-"""The base of all optimizers: common settings, counts, rates, master copies, and the way from a call to a rule."""
+"""The base of all optimizers: states, counts, master copies, and the way from a call to a rule."""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import warnings
-from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, MutableMapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError, UpdateRefusedError
-from ostinato.optim.nearest_names import did_you_mean
-from ostinato.optim.rate_schedules import RateSchedule, schedule_from_state
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import fused_kernels
 from ostinato.optim.rules.blocks import (
@@ -26,14 +23,10 @@ from ostinato.optim.rules.blocks import (
     computing_dtype,
     element_blocks,
 )
+from ostinato.optim.rules.settings import Index, OptimizerSettings
 from ostinato.optim.rules.step import Step
 
 log = logging.getLogger(__name__)
-
-FORMAT = 1
-
-Index: TypeAlias = int | str
-"""What a weight is known by: its position in the trainer, or a store's key."""
 
 Gradient: TypeAlias = Tensor | RowSparse
 """A dense tensor, a ``torch.sparse_coo`` tensor with one sparse dimension, or chosen rows."""
@@ -41,170 +34,28 @@ Gradient: TypeAlias = Tensor | RowSparse
 State: TypeAlias = dict[str, Any]
 """What an optimizer keeps for one weight: tensors and numbers by name. ``master_weight`` is the float32 copy."""
 
-Schedule: TypeAlias = Callable[[int], float]
-
 MASTER = "master_weight"
 
 
-class Optimizer:
+class Optimizer(OptimizerSettings):
     """Changes weights by gradients, each by its own rate and decay.
 
     A weight is known by its *index*. Its state is made by :meth:`create_state` and handed to every :meth:`update`; an
     :class:`~ostinato.optim.rules.updater.Updater` keeps states and does both. Optimizers keep no tensors themselves,
     so several updaters share one and see every change to its settings at their next update.
 
-    :param learning_rate: the rate. With a schedule it overwrites the schedule's base rate; without both, the class'
-        own default holds. Not given together with a schedule, the schedule's base rate stays.
-    :param wd: weight decay.
-    :param rescale_grad: gradients are multiplied by this first; a trainer sets it at every step. Finite and not 0.
-    :param clip_gradient: after rescaling, elements are cut to plus or minus this; None for no cut. Above 0.
-    :param lr_scheduler: a function from the number of updates to the rate, see :mod:`ostinato.optim.rate_schedules`.
-    :param begin_num_update: the count to start from; the first update of a weight counts this + 1.
-    :param multi_precision: keep a float32 master copy of every float16 and bfloat16 weight.
-    :param aggregate_num: how many weights at most an updater hands over in one call; ``math.inf`` for no limit. It
-        changes speed, not results. None, the default, leaves it to the updater; :attr:`aggregate_num` then reads the
-        number on which the trainer's choice of where to update rests.
-    :param use_fused_step: False runs the equations tensor by tensor, as they are written. True, the default, gives the
-        same results to rounding, faster.
-    :param param_idx2name: names by index, for rules and multipliers that go by name.
-    :param param_dict: parameters by index, held by reference: ``lr_mult`` and ``wd_mult`` attributes are read at every
-        update.
-    :raises ArgumentValueError: a value is out of range.
-    :raises ContractError: arguments exclude each other.
+    The arguments are those of :class:`~ostinato.optim.rules.settings.OptimizerSettings` and the class' own.
     """
 
-    name: str = ""
-    """The name by which :func:`~ostinato.optim.rules.registry.create` knows the class."""
-    default_learning_rate: ClassVar[float] = 0.01
-    default_aggregate_num: ClassVar[int] = 1
-    max_aggregate_num: ClassVar[float] = math.inf
     state_names: tuple[str, ...] = ()
     """The tensors of a state that a rule works on, in the order of MXNet's files. May differ between objects."""
-    settings: ClassVar[tuple[str, ...]] = ()
-    """The class' own arguments, as far as they are attributes of the same names."""
     cut: ClassVar[Literal["elements", "rows", "tensors"]] = "elements"
     """Where a weight may be cut without changing the result: between any elements, between rows of the first
     dimension, or nowhere, because the rule looks at the whole tensor."""
-    deprecated_keywords: ClassVar[Mapping[str, str]] = {}
-    """Keywords of old releases, and what they are called today."""
     divides_by_rate: ClassVar[bool] = False
     """True for rules that have no meaning at a rate of 0, and leave weight and state alone there."""
     per_worker_states: ClassVar[tuple[str, ...]] = ()
     """States that belong to the worker a gradient comes from, where several workers update one weight in turn."""
-
-    def __init__(
-        self,
-        *,
-        learning_rate: float | None = None,
-        wd: float = 0.0,
-        rescale_grad: float = 1.0,
-        clip_gradient: float | None = None,
-        lr_scheduler: Schedule | None = None,
-        begin_num_update: int = 0,
-        multi_precision: bool = False,
-        aggregate_num: float | None = None,
-        use_fused_step: bool = True,
-        param_idx2name: Mapping[Index, str] | None = None,
-        param_dict: Mapping[Index, Any] | None = None,
-    ) -> None:
-        if aggregate_num is not None and aggregate_num > self.max_aggregate_num:
-            raise ContractError(
-                f"{self.name} aggregates at most {self.max_aggregate_num:g} weights, and aggregate_num is "
-                f"{aggregate_num:g}.",
-                advice=f"Give at most {self.max_aggregate_num:g}, or leave it out.",
-            )
-        self.lr_scheduler = lr_scheduler
-        if lr_scheduler is not None and learning_rate is not None:
-            _overwrite_base_rate(lr_scheduler, learning_rate)
-        self.lr = self.default_learning_rate if learning_rate is None else float(learning_rate)
-        self.wd = float(wd)
-        self.rescale_grad = float(rescale_grad)
-        self.clip_gradient = clip_gradient
-        self.begin_num_update = begin_num_update
-        self.num_update = self.begin_num_update
-        self.multi_precision = multi_precision
-        self.explicit_aggregate_num = aggregate_num
-        self.use_fused_step = use_fused_step
-        self.idx2name: dict[Index, str] = dict(param_idx2name or {})
-        self.param_dict: Mapping[Index, Any] = {} if param_dict is None else param_dict
-        self.lr_mult: dict[Index, float] = {}
-        self.wd_mult: dict[Index, float] = {}
-        self._counts: dict[str, dict[Index, int]] = {}
-
-    # --- settings -----------------------------------------------------------------------------------------------
-
-    @property
-    def clip_gradient(self) -> float | None:
-        """Rescaled gradients are cut to plus or minus this; None for no cut."""
-        return self._clip_gradient
-
-    @clip_gradient.setter
-    def clip_gradient(self, value: float | None) -> None:
-        if value is not None and not value > 0:
-            raise ArgumentValueError(
-                f"clip_gradient is {value}, which would leave nothing of a gradient.",
-                advice="Give a value above 0, or None for no cut.",
-            )
-        self._clip_gradient = None if value is None else float(value)
-
-    @property
-    def aggregate_num(self) -> float:
-        """How many weights are updated in one call, as far as the place of the update depends on it."""
-        return self.default_aggregate_num if self.explicit_aggregate_num is None else self.explicit_aggregate_num
-
-    @property
-    def learning_rate(self) -> float:
-        """The rate of the last update, before multipliers: the schedule's at :attr:`num_update`, or the fixed one."""
-        return self.lr if self.lr_scheduler is None else float(self.lr_scheduler(self.num_update))
-
-    def set_learning_rate(self, rate: float) -> None:
-        """Replace the fixed rate, from the next update on.
-
-        :raises UpdateRefusedError: a schedule decides the rate. It is a UserWarning too.
-        """
-        if self.lr_scheduler is not None:
-            raise UpdateRefusedError(
-                f"The learning rate cannot be set to {rate}, because a schedule decides it.",
-                advice="Assign the schedule's base_lr, or build the optimizer without lr_scheduler.",
-            )
-        self.lr = float(rate)
-
-    def set_lr_mult(self, multipliers: Mapping[Index, float]) -> None:
-        """Multiply the rate of single weights, known by index or by name. Replaces what was set before.
-
-        A multiplier of 0 freezes the weight: neither it nor its state changes. An ``lr_mult`` other than 1 on the
-        parameter itself wins.
-
-        :raises ArgumentValueError: no weight has this index or name.
-        """
-        self.lr_mult = self._known(multipliers)
-
-    def set_wd_mult(self, multipliers: Mapping[Index, float]) -> None:
-        """Multiply the decay of single weights; otherwise as :meth:`set_lr_mult`."""
-        self.wd_mult = self._known(multipliers)
-
-    def _known(self, multipliers: Mapping[Index, float]) -> dict[Index, float]:
-        names = set(self.idx2name.values())
-        indices = set(self.param_dict) | set(self.idx2name)
-        for key in multipliers:
-            if key in names or key in indices or (isinstance(key, int) and not indices):
-                continue
-            raise ArgumentValueError(
-                f"No weight is called {key!r}.",
-                advice=did_you_mean(str(key), [*names, *map(str, indices)])
-                if names or indices
-                else "Names come from param_idx2name, or from the trainer.",
-                key=key,
-            )
-        return {key: float(value) for key, value in multipliers.items()}
-
-    def _multiplier(self, index: Index, attribute: str, table: Mapping[Index, float]) -> float:
-        own = getattr(self.param_dict.get(index), attribute, 1.0)
-        if own != 1.0:
-            return float(own)
-        if index in table:
-            return table[index]
-        return table.get(self.idx2name.get(index, ""), 1.0)
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -415,152 +266,9 @@ class Optimizer:
         """The rule's equations, as they are written, for one tensor; changes ``weight`` and ``state`` in place."""
         raise NotImplementedError(f"{type(self).__name__} has no rule.")
 
-    # --- as data ------------------------------------------------------------------------------------------------
-
-    def arguments(self) -> dict[str, Any]:
-        """Give the constructor's arguments that make an equal optimizer, as plain values; a schedule is left out."""
-        common = {
-            "learning_rate": self.lr,
-            "wd": self.wd,
-            "rescale_grad": self.rescale_grad,
-            "clip_gradient": self.clip_gradient,
-            "begin_num_update": self.begin_num_update,
-            "multi_precision": self.multi_precision,
-            "aggregate_num": self.explicit_aggregate_num,
-            "use_fused_step": self.use_fused_step,
-            "param_idx2name": dict(self.idx2name),
-        }
-        return {**{name: getattr(self, name) for name in self.settings}, **common}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Give everything but weights' states and the parameter table, as a plain tree.
-
-        ``{"format": 1, "optimizer": name, "arguments": {…}, "schedule": tree or None, "num_update": n, "lr_mult":
-        {…}, "wd_mult": {…}, "counts": {device: {index: n}}}``. Of a schedule that has no ``state_dict``, such as a
-        plain function, nothing is kept.
-        """
-        schedule = self.lr_scheduler
-        state_of = getattr(schedule, "state_dict", None)
-        return {
-            "format": FORMAT,
-            "optimizer": self.name,
-            "arguments": self.arguments(),
-            "schedule": None if state_of is None else state_of(),
-            "num_update": self.num_update,
-            "lr_mult": dict(self.lr_mult),
-            "wd_mult": dict(self.wd_mult),
-            "counts": {device: dict(table) for device, table in self._counts.items()},
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as the optimizer that was saved: settings, rate, schedule and counts. The parameter table stays.
-
-        A saved schedule replaces this one's, except by a kind that keeps no state.
-
-        :raises ArgumentValueError: the state is of another optimizer or of an unknown format. Nothing is changed then.
-        """
-        if state.get("format") != FORMAT:
-            raise ArgumentValueError(
-                f"This optimizer state has format {state.get('format')!r}, and {FORMAT} is the one that is known.",
-                advice="It may come from a newer version of Ostinato.",
-            )
-        if state["optimizer"] != self.name:
-            raise ArgumentValueError(
-                f"The state was saved by {state['optimizer']}, and this optimizer is {self.name}.",
-                advice=f"Go on with {state['optimizer']}, or start {self.name} without loading.",
-                saved=state["optimizer"],
-                found=self.name,
-            )
-        arguments = {name: value for name, value in state["arguments"].items() if value is not None}
-        schedule = self.lr_scheduler
-        saved = state["schedule"]
-        if saved is not None:
-            if schedule is None or isinstance(schedule, RateSchedule):
-                schedule = schedule_from_state(saved)
-            else:
-                schedule.load_state_dict(saved)  # type: ignore[attr-defined]
-        elif isinstance(schedule, RateSchedule):
-            schedule = None  # the run that was saved had a fixed rate
-        made = self._made_of(arguments)
-        kept = ("lr_scheduler", "param_dict", "idx2name", "num_update", "lr_mult", "wd_mult", "_counts")
-        self.__dict__.update({name: value for name, value in vars(made).items() if name not in kept})
-        self.lr_scheduler = schedule
-        self.idx2name = {**state["arguments"].get("param_idx2name", {}), **self.idx2name}
-        self.num_update = int(state["num_update"])
-        self.lr_mult, self.wd_mult = dict(state["lr_mult"]), dict(state["wd_mult"])
-        self._counts = {device: dict(table) for device, table in state["counts"].items()}
-
-    def _made_of(self, arguments: Mapping[str, Any]) -> Optimizer:
-        return type(self)(**arguments)
-
-    def __repr__(self) -> str:
-        inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.settings)
-        return f"{type(self).__name__}(learning_rate={self.learning_rate}, wd={self.wd}{inside and ', '}{inside})"
-
-
-def keywords_of(cls: type[Optimizer]) -> set[str]:
-    """The keywords that a class' constructor and its bases' take."""
-    found: set[str] = set()
-    for each in cls.__mro__:
-        if "__init__" in vars(each) and issubclass(each, Optimizer):
-            found |= {
-                name
-                for name, parameter in inspect.signature(each.__init__).parameters.items()
-                if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD) and name != "self"
-            }
-    return found
-
 
 def as_gradient(gradient: Gradient) -> Gradient:
     """Take a gradient as callers hold it: sparse COO tensors become chosen rows."""
     if isinstance(gradient, Tensor) and gradient.layout != torch.strided:
         return RowSparse.from_coo(gradient)
     return gradient
-
-
-def require_fused(name: str, use_fused_step: bool, multi_precision: bool = False) -> None:
-    """Refuse a lazy update that MXNet has no kernel for.
-
-    :raises ContractError: lazily, but not by the fused step, or with master copies.
-    """
-    if not use_fused_step:
-        raise ContractError(
-            f"{name} updates rows lazily only with its fused step, and use_fused_step is False.",
-            advice="Leave one of lazy_update and use_fused_step=False out.",
-        )
-    if multi_precision:
-        raise ContractError(
-            f"{name} does not update rows lazily with float32 master copies.",
-            advice="Leave one of lazy_update and multi_precision out.",
-        )
-
-
-def require_fraction(name: str, value: float) -> float:
-    """Refuse anything but a number from 0 to below 1.
-
-    :raises ArgumentValueError: ``value`` is another one.
-    """
-    if not 0 <= value < 1:
-        raise ArgumentValueError(f"{name} is {value}.", advice=f"Give a {name} of at least 0 and below 1.")
-    return float(value)
-
-
-def require_not_negative(name: str, value: float) -> float:
-    """Refuse a negative value.
-
-    :raises ArgumentValueError: ``value`` is below 0.
-    """
-    if not value >= 0:
-        raise ArgumentValueError(f"{name} is {value}.", advice=f"Give a {name} of at least 0.")
-    return float(value)
-
-
-def _overwrite_base_rate(schedule: Schedule, rate: float) -> None:
-    if not hasattr(schedule, "base_lr"):
-        raise ContractError(
-            f"learning_rate is {rate}, and the schedule has no base rate that it could replace.",
-            advice="Leave learning_rate out, or use a schedule of ostinato.optim.rate_schedules.",
-        )
-    if getattr(schedule, "base_lr") != rate:  # noqa: B009
-        log.info("The schedule starts from the learning rate %s, not from its own %s", rate, schedule.base_lr)
-    setattr(schedule, "base_lr", rate)  # noqa: B010 - the type of a plain function has no attributes

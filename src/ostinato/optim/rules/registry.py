@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, DeprecatedArgumentError
 from ostinato.optim.nearest_names import did_you_mean
-from ostinato.optim.rules.optimizer import Optimizer, keywords_of
+from ostinato.optim.rules.optimizer import Optimizer
+from ostinato.optim.rules.settings import keywords_of
 
 _CLASSES: dict[str, type[Optimizer]] = {}
 

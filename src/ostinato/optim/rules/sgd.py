@@ -11,16 +11,12 @@ from torch import Tensor
 from ostinato.errors import ArgumentValueError, ContractError
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import fused_kernels
+from ostinato.optim.rules.argument_checks import require_fused, require_not_negative
 from ostinato.optim.rules.blocks import Block, Job, chosen_row_blocks
 from ostinato.optim.rules.missed_steps import MISSED_STEPS, MissedSteps
-from ostinato.optim.rules.optimizer import (
-    Index,
-    Optimizer,
-    State,
-    require_fused,
-    require_not_negative,
-)
+from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
+from ostinato.optim.rules.settings import Index
 from ostinato.optim.rules.step import Step
 
 RowUpdate = Literal["dense", "frozen", "dense_lazy"]

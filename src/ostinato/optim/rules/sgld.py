@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ostinato.optim.rules.optimizer import Index, Optimizer, State
+from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
+from ostinato.optim.rules.settings import Index
 from ostinato.optim.rules.step import Step
 
 

@@ -12,7 +12,8 @@ from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules.blocks import Job, computing_dtype
-from ostinato.optim.rules.optimizer import Index, Optimizer, State, keywords_of
+from ostinato.optim.rules.optimizer import Optimizer, State
+from ostinato.optim.rules.settings import Index, keywords_of
 from ostinato.optim.rules.step import Step
 
 TorchClass = type[torch.optim.Optimizer]

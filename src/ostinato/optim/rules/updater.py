@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ostinato.errors import ArgumentValueError
 from ostinato.optim.rules.missed_steps import MISSED_STEPS, MissedSteps
-from ostinato.optim.rules.optimizer import Gradient, Index, Optimizer, State
+from ostinato.optim.rules.optimizer import Gradient, Optimizer, State
+from ostinato.optim.rules.settings import Index
 
 FORMAT = 1
 
