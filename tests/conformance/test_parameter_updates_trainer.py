@@ -229,3 +229,69 @@ def test_a_golden_file_of_another_optimizer_is_refused(golden: Path) -> None:
     trainer = ParameterTrainer({"a": Parameter(torch.zeros(4, 3)), "b": Parameter(torch.zeros(5))}, "sgd")
     with pytest.raises(ValueError, match=r"adam.*sgd"):
         trainer.load_states(golden / "parameter-updates" / "files" / "adam.states")
+
+
+WAYS: list[tuple[int, str | None, bool | None]] = [
+    (1, None, None),
+    (2, "device", False),
+    (2, "local", True),
+    (1, "dist_sync", True),
+]
+
+
+def is_right(case: dict[str, Any]) -> bool:
+    """Not one of upstream's second forms; sgld needs its listed noise and is compared beside its rule."""
+    variant = case.get("variant") or ""
+    if case["optimizer"] == "nadam":
+        return "per parameter" in variant
+    return "unfused" not in variant and case["optimizer"] != "sgld"
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["alone", "replicas", "store", "ranks"])
+def test_golden_trajectories_of_every_optimizer_through_the_trainer(
+    golden: Path, way: tuple[int, str | None, bool | None]
+) -> None:
+    replicas, store, on_store = way
+    folder = golden / "parameter-updates"
+    problems = json.loads((folder / "problems.json").read_text())
+    cases = [c for c in json.loads((folder / "optimizers_master.json").read_text())["cases"] if is_right(c)]
+    assert len(cases) > 170
+    if way != (2, "device", False):  # the others differ in what counts, rates and master copies go through
+        cases = [case for case in cases if any(word in case["id"] for word in ("mults", "sched", "fp16", "begin"))]
+    for case in cases:
+        dtype = getattr(torch, case["dtype"])
+        count = len(case["lr_mult"])
+        weights = {
+            str(number): [Parameter(torch.tensor(w["values"]).reshape(w["shape"]).to(dtype)) for _ in range(replicas)]
+            for number, w in enumerate(problems["initial_weights"][:count])
+        }
+        settings = {**case["hyperparameters"], "aggregate_num": 1}
+        if case["lr_scheduler"]:
+            schedule = dict(case["lr_scheduler"])
+            settings["lr_scheduler"] = create_schedule(schedule.pop("type"), **schedule)
+        trainer = ParameterTrainer(weights, case["optimizer"], settings, kvstore=store, update_on_kvstore=on_store)
+        for handle, rate, decay in zip(trainer.parameters.values(), case["lr_mult"], case["wd_mult"], strict=True):
+            handle.grad_req, handle.lr_mult, handle.wd_mult = "write", rate, decay
+        for number, expected in enumerate(case["weights"]):
+            for name, of_all in weights.items():
+                if case["skip"] and name == "1" and number % 2:
+                    continue
+                for replica in of_all:  # equal parts, whose sum is exact
+                    gradient = gradient_of(problems, case, number, int(name), of_all[0]) / replicas
+                    (replica * gradient).sum().backward()
+            trainer.step(1, ignore_stale_grad=bool(case["skip"]))
+            for (name, of_all), listed in zip(weights.items(), expected, strict=True):
+                wanted = torch.tensor(listed).reshape(of_all[0].shape)
+                allowed = (
+                    (wanted.abs() * 2.0**-10 + 2.0**-24) if dtype == torch.float16 else 1e-5 * (wanted.abs() + 0.01)
+                )
+                for replica in of_all:
+                    error = (replica.detach().float() - wanted).abs()
+                    assert (error <= allowed).all(), f"{case['id']}, step {number}, parameter {name}"
+
+
+def gradient_of(problems: Any, case: Any, step: int, number: int, weight: torch.Tensor) -> torch.Tensor:
+    if case["problem"] == "fixed_gradients":
+        return torch.tensor(problems["gradients"][step][number]).reshape(weight.shape).to(weight.dtype)
+    scale, target = (torch.tensor(problems["quadratic"][k][number]).reshape(weight.shape) for k in ("scale", "target"))
+    return scale * (weight.detach() - target)

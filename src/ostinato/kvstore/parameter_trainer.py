@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,36 +13,33 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import (
-    ArgumentTypeError,
     ArgumentValueError,
     ContractError,
     StateError,
     UpdateRefusedError,
 )
-from ostinato.kvstore import registry
-from ostinato.kvstore.decision import Decision, Sparsity, StoreTraits, check_aggregation, decide
-from ostinato.kvstore.local import refuse_compression
+from ostinato.kvstore.decision import Decision, check_aggregation
 from ostinato.kvstore.loss_scaler import LossScaler, all_finite
 from ostinato.kvstore.optimizer_binding import bind_optimizer
 from ostinato.kvstore.parameters import ParameterHandle, Parameters, bind_parameters
 from ostinato.kvstore.replica_updaters import ReplicaUpdaters
-from ostinato.kvstore.store import Store, Value
+from ostinato.kvstore.store import Store
+from ostinato.kvstore.store_opening import open_store
 from ostinato.kvstore.summing import sum_values, write_value
 from ostinato.kvstore.tables import TableParameter
 from ostinato.kvstore.trainer_states import (
     named_states,
     numbered_states,
     read_states,
+    renamed_residuals,
     take_settings,
     write_states,
 )
+from ostinato.kvstore.weight_versions import WeightVersions
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.row_sparse_gradient import RowSparse
 
 _log = logging.getLogger(__name__)
-
-ENVIRONMENT_VARIABLE = "MXNET_UPDATE_ON_KVSTORE"
-"""0: leave updates to the replicas where the user did not say; another number: let the store update."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ class ParameterTrainer:
         self._decision: Decision | None = None
         self._queue = list(self._handles)
         self._waiting_states: dict[str, Any] | None = None
-        self._versions: dict[int, list[int]] = {}
+        self._versions = WeightVersions()
         self.loss_scaler: LossScaler | None = None
         """Scales losses for float16, see :meth:`scale_loss`; None: no scaling, and gradients are not looked at."""
         self.last_update_skipped = False
@@ -209,7 +205,9 @@ class ParameterTrainer:
         gradient is there to be seen.
         """
         if self._decision is None:
-            self._create_store()
+            self._store, self._decision = open_store(
+                self._given_store, self._handles, self._optimizer, asked=self._asked, compression=self._compression
+            )
         if self._queue:
             self._initialize_parameters()
         if self._waiting_states is not None:
@@ -299,7 +297,7 @@ class ParameterTrainer:
             handle.watch()
         fresh = [handle.is_fresh for handle in self._handles]
         unsummed = [flag and not handle.is_reduced for flag, handle in zip(fresh, self._handles, strict=True)]
-        replaced = [self._is_replaced(handle) for handle in self._handles]
+        replaced = [any(self._versions.written(handle)) for handle in self._handles]
         if self._store is not None:
             flags = self._store.agree([*fresh, *unsummed, *replaced])
             count = len(self._handles)
@@ -322,21 +320,17 @@ class ParameterTrainer:
             [handle for handle in self._handles if replaced[handle.index]],
         )
 
-    def _is_replaced(self, handle: ParameterHandle) -> bool:
-        """True when somebody changed the weight since the last update, as loading a checkpoint does."""
-        known = self._versions.get(handle.index)
-        return known is not None and known != [replica._version for replica in handle.replicas]
-
     def _follow_replaced(self, handle: ParameterHandle) -> None:
         """Bring the replicas that a replaced weight was not written to up to it, and master copies too."""
-        known = self._versions[handle.index]
-        written = [replica._version != version for replica, version in zip(handle.replicas, known, strict=True)]
+        written = self._versions.written(handle)
+        if not any(written):
+            return
         if not all(written):
             with torch.no_grad():
                 for replica in handle.replicas[1:]:
                     replica.copy_(handle.replicas[0])
         self._updaters.weight_replaced(handle)
-        self._remember_versions([handle])
+        self._versions.remember([handle])
 
     def _push_and_pull(self, found: _Found) -> None:
         """One exchange: push gradients, let the store update, pull weights."""
@@ -344,7 +338,7 @@ class ParameterTrainer:
         assert store is not None
         for handle in found.replaced:
             store.set_value(handle.index, handle.data())
-        self._remember_versions(found.replaced)
+        self._versions.remember(found.replaced)
         if not fresh:
             return
         finite = store.pushpull(
@@ -356,7 +350,7 @@ class ParameterTrainer:
         )
         if self._is_skipped(overflow=not finite):
             return
-        self._remember_versions(fresh)
+        self._versions.remember(fresh)
         for handle in fresh:
             handle.clear_fresh()
 
@@ -392,10 +386,9 @@ class ParameterTrainer:
             if self._is_skipped(overflow):
                 return
         for handle in self._handles:
-            if self._is_replaced(handle):
-                self._follow_replaced(handle)
+            self._follow_replaced(handle)
         self._updaters.update(fresh)
-        self._remember_versions(fresh)
+        self._versions.remember(fresh)
         self.last_update_skipped = False
         for handle in fresh:
             handle.clear_fresh()
@@ -474,7 +467,7 @@ class ParameterTrainer:
             self._store.close()
         self._store = self._decision = None
         self._queue = list(self._handles)
-        self._versions.clear()
+        self._versions.forget()
 
     def pull_rows(self, table: TableParameter, row_ids: Sequence[Tensor]) -> list[RowSparse]:
         """Pull rows of a table, once for each list of row numbers. A collective where the store is distributed."""
@@ -507,12 +500,7 @@ class ParameterTrainer:
         handle = self._handle(name)
         if not self._updates_on_store and not handle.is_deferred:
             self._updaters.catch_up(handle, rows)
-            self._remember_versions([handle])
-
-    def _remember_versions(self, handles: Sequence[ParameterHandle]) -> None:
-        for handle in handles:
-            if not isinstance(handle, TableParameter):
-                self._versions[handle.index] = [replica._version for replica in handle.replicas]
+            self._versions.remember([handle])
 
     # --- states ---------------------------------------------------------------------------------------------------
 
@@ -527,7 +515,7 @@ class ParameterTrainer:
         else:
             raw = self._updaters.state_dict()
         state = named_states(raw, self._optimizer, self._handles)
-        residuals = [] if store is None else self._renamed(store.residuals(), lambda key: self._handles[key].name)
+        residuals = [] if store is None else renamed_residuals(store.residuals(), lambda key: self._handles[key].name)
         if self._waiting_states is not None:
             # Loaded, and not taken over yet because a shape or the store is missing.
             waiting = self._waiting_states
@@ -592,61 +580,6 @@ class ParameterTrainer:
             raise ArgumentValueError(f"No parameter is named {name!r}.", advice=did_you_mean(name, self._by_name))
         return self._by_name[name]
 
-    def _create_store(self) -> None:
-        store = self._store_asked_for()
-        traits = None if store is None else _traits(store, is_object=isinstance(self._given_store, Store))
-        decision = decide(
-            traits,
-            replicas=self._replicas,
-            asked=self._asked,
-            aggregates=self._optimizer.aggregate_num > 1,
-            sparsity=self._sparsity(store),
-            largest=max(handle.numel() for handle in self._handles),
-            environment=_environment(),
-        )
-        if not decision.has_store:
-            store = None
-        if self._compression is not None:
-            self._compress(store)
-        if store is not None and decision.update_on_kvstore:
-            store.set_optimizer(self._optimizer)
-        if not decision.aggregates and self._optimizer.aggregate_num > 1:
-            self._optimizer.explicit_aggregate_num = 1
-        self._store, self._decision = store, decision
-
-    def _store_asked_for(self) -> Store | None:
-        given = self._given_store
-        if given is None or isinstance(given, Store):
-            return given
-        if isinstance(given, str):
-            return registry.create(given)
-        raise ArgumentTypeError(
-            f"kvstore is {type(given).__name__}, which is neither a name, nor a store, nor None.",
-            advice="Give 'device', 'dist_sync', an object derived from ostinato.kvstore.Store, or None.",
-        )
-
-    def _sparsity(self, store: Store | None) -> Sparsity:
-        if self._tables:
-            return "sparse_weight"
-        found = any(handle.is_trained and handle.grad_stype == "row_sparse" for handle in self._handles)
-        if store is not None and store.is_distributed:
-            # A rank that has not met a row-sparse gradient yet must not decide otherwise.
-            (found,) = store.agree([found])
-        return "sparse_grad" if found else "dense"
-
-    def _compress(self, store: Store | None) -> None:
-        assert self._compression is not None
-        if store is None:
-            _log.warning(
-                "compression_params %s have no effect: there is a single replica and no store, so nothing travels",
-                self._compression,
-            )
-            return
-        store.set_gradient_compression(self._compression)
-        for handle in self._handles:
-            if handle.is_trained and not handle.is_deferred:
-                refuse_compression(handle.name, _kind_of_gradient(handle))
-
     def _initialize_parameters(self) -> None:
         ready = [handle for handle in self._queue if not handle.is_deferred]
         for handle in ready:
@@ -672,7 +605,7 @@ class ParameterTrainer:
                     [-handle.index for handle in dense],
                 )
             store.watch({handle.index: handle.replicas for handle in dense if handle.is_trained})
-        self._remember_versions(ready)
+        self._versions.remember(ready)
         if before is not None and before != [_fingerprints(handle) for handle in ready]:
             _log.warning(
                 "replicas or ranks began with other weights than rank 0's first replica, and have gradients of these; "
@@ -701,57 +634,12 @@ class ParameterTrainer:
             self._updaters.load_state_dict(raw)
         if self._compression is not None and self._store is not None:
             numbers = {handle.name: handle.index for handle in self._handles}
-            self._store.load_residuals(self._renamed(waiting["residuals"], numbers.get))
-
-    @staticmethod
-    def _renamed(residuals: Sequence[Mapping[str, Any]], rename: Callable[[Any], Any]) -> list[dict[str, Any]]:
-        """Residual states with other keys; a key without a new name is left out."""
-        return [
-            {
-                **state,
-                "residuals": {
-                    new: kept for key, kept in state["residuals"].items() if (new := rename(key)) is not None
-                },
-            }
-            for state in residuals
-        ]
-
-
-def _traits(store: Store, *, is_object: bool) -> StoreTraits:
-    return StoreTraits(
-        store.type,
-        is_object=is_object,
-        is_plug_in=not store.built_in,
-        is_distributed=store.is_distributed,
-        is_asynchronous=store.is_asynchronous,
-        runs_optimizer=store.is_capable("optimizer"),
-        takes_row_sparse=store.is_capable("row_sparse"),
-    )
+            self._store.load_residuals(renamed_residuals(waiting["residuals"], numbers.get))
 
 
 def _fingerprints(handle: ParameterHandle) -> list[tuple[float, float]]:
     """Two sums over each replica's weights, to tell whether they were changed."""
     return [(float(weight.sum()), float(weight.abs().sum())) for weight in handle.weights()]
-
-
-def _kind_of_gradient(handle: ParameterHandle) -> Value:
-    """A value of the kind that this parameter's gradient will have."""
-    if handle.grad_stype == "row_sparse":
-        return RowSparse.empty(tuple(handle.shape), dtype=handle.dtype)
-    return handle.data()
-
-
-def _environment() -> bool | None:
-    text = os.environ.get(ENVIRONMENT_VARIABLE)
-    if text is None:
-        return None
-    try:
-        return int(text) != 0
-    except ValueError:
-        raise ArgumentValueError(
-            f"The environment variable {ENVIRONMENT_VARIABLE} is {text!r}, which is no number.",
-            advice="Set it to 0 or 1.",
-        ) from None
 
 
 def _some(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import copy
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,17 @@ def numbered_states(
         "states": {numbers[name]: packed for name, packed in state["states"].items()},
         "counts": {numbers[name]: int(count) for name, count in state["counts"].items()},
     }
+
+
+def renamed_residuals(residuals: Sequence[Mapping[str, Any]], rename: Callable[[Any], Any]) -> list[dict[str, Any]]:
+    """Give the residuals of gradient compression under other keys; a key without a new name is left out."""
+    return [
+        {
+            **state,
+            "residuals": {new: kept for key, kept in state["residuals"].items() if (new := rename(key)) is not None},
+        }
+        for state in residuals
+    ]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
