@@ -255,6 +255,44 @@ def test_two_parts_train_as_a_plain_loop_does() -> None:
 # --- when ------------------------------------------------------------------------------------------------------------
 
 
+spans = st.builds(
+    lambda start, length, every, repeat: {
+        "start": start,
+        "stop": None if length is None else start + length,
+        "every": every,
+        "repeat": repeat,
+    },
+    st.integers(0, 9),
+    st.none() | st.integers(1, 9),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+
+
+@settings(max_examples=50)
+@given(parts=st.lists(spans, min_size=1, max_size=3), cut=st.integers(0, 14))
+def test_the_turns_are_those_that_one_would_count_by_hand(parts: list[dict[str, Any]], cut: int) -> None:
+    expected = []
+    for update in range(1, 15):
+        names: list[str] = []
+        for number, part in enumerate(parts):
+            is_active = part["start"] < update <= (part["stop"] or update)
+            if is_active and (update - part["start"] - 1) % part["every"] == 0:
+                names += [str(number)] * part["repeat"]
+        expected.append(" ".join(names))
+
+    def make() -> PartsUpdater:
+        model = nn.Linear(1, 1)
+        optimizers = {str(number): torch.optim.SGD(model.parameters(), lr=0.1) for number in range(len(parts))}
+        declared = [Part(str(n), lambda b, t: model(b).sum(), **settings) for n, settings in enumerate(parts)]
+        return PartsUpdater(model, optimizers, [torch.ones(1, 1)] * 3, declared, allow_idle=True)
+
+    first, second = make(), make()
+    found = turns(first, cut)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert found + turns(second, 14 - cut) == expected
+
+
 def test_every_counts_from_the_start() -> None:
     updater, _ = pair(generator={"every": 3, "start": 1})
     assert [("generator" in turn) for turn in turns(updater, 8)] == [
