@@ -186,6 +186,23 @@ def test_a_size_that_is_no_number_is_refused(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"best_size": -1}, ArgumentValueError),
+        ({"best_size": 1.5}, ArgumentTypeError),
+        ({"mode": "most"}, ArgumentValueError),
+        ({"save_optimizer": "sometimes"}, ArgumentValueError),
+        ({"patience": 0}, ArgumentValueError),
+        ({"patience": float("nan")}, ArgumentValueError),
+        ({"patience": "long"}, ArgumentTypeError),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(settings))):
+        Snapshot(**settings)
+
+
+@pytest.mark.parametrize(
     ("period", "save_last", "iterations", "kinds"),
     [
         (4, True, [4, 8, 10], ["regular", "regular", "last"]),

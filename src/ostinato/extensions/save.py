@@ -114,7 +114,7 @@ class Snapshot(Extension):
     :param store: where to save; ``max_size`` then has no effect, since the store has its own policy of what to keep.
     :param on_result: called in the trainer's thread with the result of every save.
     :param patience: seconds after which rank 0 gives up a save of which another rank's part does not come.
-    :raises ArgumentTypeError: ``max_size`` is no whole number.
+    :raises ArgumentTypeError: ``max_size`` or ``best_size`` is no whole number, or ``patience`` no number.
     :raises ArgumentValueError: a value is out of range.
     """
 
@@ -143,14 +143,21 @@ class Snapshot(Extension):
         on_result: Callable[[SaveResult], None] | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        if isinstance(max_size, bool) or not isinstance(max_size, int):
-            raise ArgumentTypeError(f"max_size must be a whole number, not {max_size!r}.")
+        for name, size in (("max_size", max_size), ("best_size", best_size)):
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise ArgumentTypeError(f"{name} must be a whole number, not {size!r}.")
         if max_size != -1 and max_size < 1:
             raise ArgumentValueError(f"max_size is {max_size}; it must be at least 1, or -1 to keep all.")
+        if best_size < 0:
+            raise ArgumentValueError(f"best_size is {best_size}; it must be at least 0.")
         if mode not in ("min", "max"):
             raise ArgumentValueError(f"mode is {mode!r}; it must be 'min' or 'max'.")
         if save_optimizer not in ("always", "exit", "never"):
             raise ArgumentValueError(f"save_optimizer is {save_optimizer!r}; choose 'always', 'exit' or 'never'.")
+        if isinstance(patience, bool) or not isinstance(patience, (int, float)):
+            raise ArgumentTypeError(f"patience must be a number of seconds, not {patience!r}.")
+        if not patience > 0:
+            raise ArgumentValueError(f"patience is {patience}; it must be above 0 seconds.")
         self.trigger = SaveDue(every, snapshot_every, monitor, on_asked=self._watch)
         # Without snapshots of their own kind all saves are counted together, that of the end like any other.
         self._policy = (
