@@ -12,6 +12,9 @@ from torch import Tensor
 _DEVICES = frozenset({"cpu", "cuda"})
 _DTYPES = frozenset({torch.float32, torch.float64})
 
+# The sgd kernel is told 1 - scale, which keeps so many digits of the scale as the dtype has only above these.
+SMALLEST_SCALE = {torch.float32: 1e-9, torch.float64: 1e-3}
+
 
 def are_there_for(tensor: Tensor) -> bool:
     """True where all the kernels used here exist for tensors like this one."""
@@ -44,8 +47,9 @@ def sgd(
     :returns: False where there is no such kernel; nothing has changed then.
     """
     kernel = getattr(torch, "_fused_sgd_", None)
-    # 1 - (1 - scale) keeps too few digits of a tiny scale.
-    if kernel is None or not _fits(weights, gradients, momenta) or (momenta and abs(scale) < 1e-6):
+    if kernel is None or not _fits(weights, gradients, momenta):
+        return False
+    if momenta and abs(scale) < SMALLEST_SCALE[weights[0].dtype]:
         return False
     kernel(
         weights,

@@ -11,7 +11,7 @@ from torch import Tensor
 from ostinato.optim.rules import fused_kernels
 from ostinato.optim.rules.adam import spreads, update_moments
 from ostinato.optim.rules.argument_checks import require_fraction
-from ostinato.optim.rules.blocks import Block, Job, block_size, element_blocks, whole_groups
+from ostinato.optim.rules.blocks import Block, Job, block_size, measured_blocks, whole_groups
 from ostinato.optim.rules.norms import PieceNorms, multiplied, trust_ratio
 from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -91,7 +91,7 @@ class LAMB(Optimizer):
         device = jobs[0].weight.device
         weight_norms, change_norms = PieceNorms(len(jobs), device), PieceNorms(len(jobs), device)
         walked: list[tuple[Block, list[Tensor]]] = []
-        for block in element_blocks(jobs, self.state_names):
+        for block in measured_blocks(jobs, self.state_names):
             changes = self._changes(block, step)
             weight_norms.add(block.jobs, block.weights)
             change_norms.add(block.jobs, changes)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ostinato.optim.rules.adam import spreads, update_moments
 from ostinato.optim.rules.argument_checks import require_fraction
-from ostinato.optim.rules.blocks import Block, Job, element_blocks
+from ostinato.optim.rules.blocks import Block, Job, measured_blocks
 from ostinato.optim.rules.norms import PieceNorms, multiplied, trust_ratio
 from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -77,12 +77,12 @@ class LANS(Optimizer):
         # Three walks: measure the gradient, measure the two directions, go along them. See lamb.py.
         count, device = len(jobs), jobs[0].weight.device
         gradient_norms = PieceNorms(count, device)
-        for block in element_blocks(jobs, self.state_names):
+        for block in measured_blocks(jobs, self.state_names):
             gradient_norms.add(block.jobs, block.gradients)
         norms = gradient_norms.result()
         scale = step.rescale / torch.where(norms == 0, 1.0, norms * abs(step.rescale))
         weight_norms, slow_norms, quick_norms = (PieceNorms(count, device) for _ in range(3))
-        for block in element_blocks(jobs, self.state_names):
+        for block in measured_blocks(jobs, self.state_names):
             working = self._working(block, scale, step)
             update_moments(block.states["mean"], block.states["var"], working, self.beta1, self.beta2)
             slow, quick = self._changes(block, working, step)
@@ -92,7 +92,7 @@ class LANS(Optimizer):
         weight = weight_norms.result()
         slow_ratio = trust_ratio(weight, slow_norms.result(), self.lower_bound, self.upper_bound)
         quick_ratio = trust_ratio(weight, quick_norms.result(), self.lower_bound, self.upper_bound)
-        for block in element_blocks(jobs, self.state_names):
+        for block in measured_blocks(jobs, self.state_names):
             slow, quick = self._changes(block, self._working(block, scale, step), step)
             torch._foreach_add_(block.weights, multiplied(slow, slow_ratio * (-step.rate * self.beta1), block.jobs))
             quick = multiplied(quick, quick_ratio * (-step.rate * (1 - self.beta1)), block.jobs)

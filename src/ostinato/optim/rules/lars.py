@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules.argument_checks import require_fused, require_not_negative
-from ostinato.optim.rules.blocks import Block, Job, chosen_row_blocks, computing_dtype, element_blocks
+from ostinato.optim.rules.blocks import Block, Job, chosen_row_blocks, computing_dtype, measured_blocks
 from ostinato.optim.rules.norms import PieceNorms, multiplied
 from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -86,11 +86,11 @@ class LARS(Optimizer):
             super()._update_dense(jobs, step)
             return
         weight_norms, gradient_norms = (PieceNorms(len(jobs), jobs[0].weight.device) for _ in range(2))
-        for block in element_blocks(jobs, self.state_names):
+        for block in measured_blocks(jobs, self.state_names):
             weight_norms.add(block.jobs, block.weights)
             gradient_norms.add(block.jobs, block.gradients)
         factor = self._factor(weight_norms.result(), gradient_norms.result(), step)
-        for block in element_blocks(jobs, self.state_names):
+        for block in measured_blocks(jobs, self.state_names):
             self._descend(block, factor, step)
 
     def _update_rows(self, job: Job, gradient: RowSparse, step: Step) -> None:

@@ -80,7 +80,8 @@ class SGD(Optimizer):
         weight.copy_(weight + momentum)
 
     def _is_one_walk(self, step: Step) -> bool:
-        return step.clip is None
+        scale = abs(step.rate * step.rescale)
+        return step.clip is None and (not self.momentum or scale >= fused_kernels.SMALLEST_SCALE[torch.float32])
 
     def _fast(self, block: Block, step: Step) -> None:
         weights, momenta = block.weights, block.states.get("momentum", [])
