@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kvstore_stand_ins import backward, backward_all, two_parameters
 from rank_processes import run_on_ranks
 from torch import Tensor, nn
 
+from ostinato import gluon
 from ostinato.errors import UpdateRefusedError
 from ostinato.kvstore import ParameterTrainer, replica_parameters, replicate
 
@@ -49,8 +51,45 @@ def trained(rank: int, ranks: int, replicas: int, store: str | None, on_store: b
     return [[parameter.detach().clone() for parameter in copy.parameters()] for copy in copies]
 
 
-def on_a_rank(group: Any) -> dict[str, Any]:
+def overwritten(group: Any, on_store: bool) -> Any:
+    """Gluon's loop: nobody clears gradients, and backward begins the exchange by itself."""
+    weights = two_parameters(1)
+    trainer = gluon.Trainer(weights, "sgd", {"learning_rate": 0.1}, kvstore="dist_sync", update_on_kvstore=on_store)
+    for step in range(3):
+        backward_all(weights, 7.0)  # replaced by the next pass
+        backward_all(weights, float(step + group.rank))
+        trainer.step(1)
+    if trainer.kvstore is not None:
+        trainer.kvstore.close()
+    return [weights["a"][0].tolist(), weights["b"][0].tolist()]
+
+
+def saved(group: Any, folder: Path) -> Any:
+    """States are there for every rank when saving returns, and an error of rank 0 is one of all."""
+    weights = two_parameters(1)
+    trainers = [
+        ParameterTrainer(weights, "adam", kvstore="dist_sync", update_on_kvstore=on_store) for on_store in (True, False)
+    ]
+    backward_all(weights)
+    trainers[0].step(1)
+    trainers[0].save_states(folder / "x.states")
+    trainers[1].load_states(folder / "x.states")
+    counts = trainers[1].state_dict()["counts"]
+    errors = []
+    try:
+        trainers[0].save_states(folder / "missing" / "x.states")
+    except Exception as error:
+        errors.append(type(error).__name__)
+    for trainer in trainers:
+        if trainer.kvstore is not None:
+            trainer.kvstore.close()
+    return counts, errors
+
+
+def on_a_rank(group: Any, folder: Path) -> dict[str, Any]:
     return {
+        "saved": saved(group, folder),
+        **{f"overwritten, {on_store}": overwritten(group, on_store) for on_store in (False, True)},
         "replicated": trained(group.rank, group.size, REPLICAS, "dist_sync", False),
         "sharded": trained(group.rank, group.size, REPLICAS, "dist_sync", True),
         **{f"stale, {on_store}": stale(group, on_store) for on_store in (False, True)},
@@ -84,7 +123,8 @@ def stale(group: Any, on_store: bool) -> Any:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    results = run_on_ranks(on_a_rank, folder=tmp_path_factory.mktemp("ranks"), ranks=RANKS)
+    states = tmp_path_factory.mktemp("states")
+    results = run_on_ranks(on_a_rank, states, folder=tmp_path_factory.mktemp("ranks"), ranks=RANKS)
     for result in results:
         assert result.error is None, result.output
     return [result.value for result in results]
@@ -109,3 +149,20 @@ def test_ranks_raise_together_and_update_together(ranks: list[dict[str, Any]], o
         assert untouched == ([1.0, 2.0], [1.0, 2.0] if rank == RANKS - 1 else None)
         assert after_ignoring == near([[0.9, 1.8], [-1.0]])
         assert last == near([[0.9 - 0.1 * RANKS, 1.8 - 0.1 * RANKS], [-1.0 - 0.1 * RANKS]])
+
+
+@pytest.mark.parametrize("on_store", [False, True])
+def test_gradients_that_backward_overwrites_are_exchanged_once(ranks: list[dict[str, Any]], on_store: bool) -> None:
+    total = sum(step + rank for step in range(3) for rank in range(RANKS))
+    for values in ranks:
+        assert values[f"overwritten, {on_store}"] == [
+            pytest.approx([1.0 - 0.1 * total, 2.0 - 0.1 * total]),
+            pytest.approx([-1.0 - 0.1 * total]),
+        ]
+
+
+def test_states_are_there_for_every_rank_when_saving_returns(ranks: list[dict[str, Any]]) -> None:
+    assert [values["saved"] for values in ranks] == [
+        ({"a": 1, "b": 1}, ["FileNotFoundError"]),
+        ({"a": 1, "b": 1}, ["StateError"]),
+    ]

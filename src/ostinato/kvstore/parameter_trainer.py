@@ -540,8 +540,10 @@ class ParameterTrainer:
             self._take_waiting_states()
 
     def save_states(self, path: str | Path) -> None:
-        """Write :meth:`state_dict` to a file, whole or not at all. A collective; rank 0 writes.
+        """Write :meth:`state_dict` to a file, whole or not at all. A collective; rank 0 writes, the others wait for it
+        (but where training is asynchronous).
 
+        :raises OSError: the file cannot be written.
         :raises ContractError: the store updates, and a parameter has no shape yet.
         """
         self.open()
@@ -551,8 +553,19 @@ class ParameterTrainer:
                 advice="Run the model once before saving.",
             )
         state = self.state_dict()
-        if self._store is None or self._store.rank == 0:
-            write_states(Path(path), state)
+        store = self._store
+        failure: Exception | None = None
+        if store is None or store.rank == 0:
+            try:
+                write_states(Path(path), state)
+            except Exception as error:
+                failure = error
+        # The other ranks wait, so that the file is there for all when this returns, or for none.
+        failed = failure is not None if store is None else store.agree([failure is not None])[0]
+        if failure is not None:
+            raise failure
+        if failed:
+            raise StateError(f"Rank 0 could not write the states to {path}.", advice="See its own error.")
 
     def load_states(self, path: str | Path) -> None:
         """Continue from a file of :meth:`save_states`, or from a ``.states`` file of MXNet. All ranks read it.
