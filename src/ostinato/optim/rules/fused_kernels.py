@@ -88,7 +88,7 @@ def adam(
     kernel = getattr(torch, "_fused_adam_", None)
     if kernel is None or not _fits(weights, gradients, means, variances):
         return False
-    step = torch.tensor(float(count), dtype=torch.float32, device=weights[0].device)
+    step = torch.full((), float(count), dtype=torch.float32, device=weights[0].device)  # full waits for no copy
     kernel(
         weights,
         gradients,

@@ -44,7 +44,8 @@ class SGD(Optimizer):
             results differ from the dense ones.
         ``"dense_lazy"``
             the results of ``"dense"`` (to rounding) at the cost of ``"frozen"``: rows are brought up to date when they
-            are listed, and by :meth:`catch_up`, which has to come before rows are read, and before all are saved.
+            are listed, and by :meth:`catch_up`, which has to come before rows are read, and before all are saved. On an
+            accelerator the host waits once per update, to learn which steps the rows missed.
     """
 
     default_learning_rate: ClassVar[float] = 0.1

@@ -89,7 +89,9 @@ class TorchOptimizer(Optimizer):
         if self._instance is not None:
             return self._instance.param_groups[0]
         try:
-            return self.optimizer_class([torch.zeros(())], **self.torch_arguments).defaults
+            return self.optimizer_class(
+                [torch.zeros((1, 1))], **self.torch_arguments
+            ).defaults  # some take matrices only
         except TypeError as error:
             raise ArgumentTypeError(
                 f"torch.optim.{self.optimizer_class.__name__} does not take these arguments: {error}.",
