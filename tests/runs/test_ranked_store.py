@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -439,6 +440,41 @@ def test_a_receipt_of_another_save_is_not_taken_for_this_one(tmp_path: Path, mon
 
     monkeypatch.setattr(ranked_store, "write_part", lambda *_arguments: None)
     assert "nothing has come from rank(s) 1" in _each_rank(tmp_path, 2, work, patience=0.3)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "says"),
+    [
+        ("../../../secret", 1, "no file of its own"),
+        ("model.safetensors", 1, "no file of its own"),
+        ("rank-00000-of-00002.json", 1, "no file of its own"),
+        ("rank-00001-of-00002.json", 9, "instead of 9"),
+    ],
+)
+def test_what_a_rank_has_no_right_to_write_is_not_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, size: int, says: str
+) -> None:
+    from ostinato.runs import ranked_store
+
+    (tmp_path / "secret").write_text("s")
+
+    def pretend(files: Files, generations: Path, ticket: Any, packed: Any) -> None:
+        folder = generations / f".tmp-{ticket.name}.rank-00001"
+        folder.mkdir(parents=True)
+        if "/" not in name:
+            (folder / name).write_text("x")
+        receipt = {"save": ticket.key, "files": {name: {"bytes": size, "sha256": "0"}}, "error": None}
+        files.replace(folder / "receipt.json", json.dumps(receipt).encode())
+
+    monkeypatch.setattr(ranked_store, "write_part", pretend)
+
+    def work(group: ThreadGroup, store: RankedStore) -> str:
+        store.submit(_content(20, group))
+        return str(store.flush()[0].error)
+
+    assert all(says in told for told in _each_rank(tmp_path, 2, work))
+    assert _names(tmp_path) == []
+    assert (tmp_path / "secret").read_text() == "s"
 
 
 # --- alone, after an error -------------------------------------------------------------------------------------------
