@@ -23,6 +23,7 @@ CLASSES: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
     (torch.optim.Adagrad, {}),
     (torch.optim.ASGD, {}),
     (torch.optim.Rprop, {}),
+    (torch.optim.Adafactor, {}),
 ]
 SHAPES = [(4, 3), (5,)]
 
@@ -190,6 +191,13 @@ def test_row_sparse_gradients_are_taken(name: str) -> None:
     updater(0, rows, weight)
     assert torch.equal(weight[[1, 3]], torch.ones(2, 3))
     assert (weight[[0, 2]] < 1).all()
+
+
+def test_sparse_adam_refuses_a_dense_gradient_before_anything_changes() -> None:
+    updater = Updater(create("torch.sparseadam"))
+    with pytest.raises(ArgumentValueError, match="SparseAdam takes row-sparse ones only"):
+        updater(0, torch.ones(3, 2), torch.ones(3, 2))
+    assert updater.counts == {}
 
 
 def test_what_has_no_meaning_is_refused() -> None:

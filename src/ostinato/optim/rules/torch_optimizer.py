@@ -12,7 +12,7 @@ from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules.blocks import Job, computing_dtype
-from ostinato.optim.rules.optimizer import Optimizer, State
+from ostinato.optim.rules.optimizer import Gradient, Optimizer, State
 from ostinato.optim.rules.settings import Index, keywords_of
 from ostinato.optim.rules.step import Step
 
@@ -140,7 +140,7 @@ class TorchOptimizer(Optimizer):
         adopted = super().adopt_state(index, weight, {**state, TORCH: {}})
         adopted[TORCH] = self.create_state(index, weight)[TORCH]
         for name, value in state.get(TORCH, {}).items():
-            if isinstance(value, Tensor) and value.ndim and value.shape != weight.shape:
+            if isinstance(value, Tensor) and not _belongs_to(value, weight):
                 raise ArgumentValueError(
                     f"The state {name!r} of weight {index!r} has shape {tuple(value.shape)}, and the weight has "
                     f"{tuple(weight.shape)}.",
@@ -149,12 +149,22 @@ class TorchOptimizer(Optimizer):
                     state=name,
                 )
             if isinstance(value, Tensor) and value.ndim:
-                like = torch.empty_like(weight, dtype=computing_dtype(weight.dtype), requires_grad=False)
-                value = like.copy_(value)
+                dtype = computing_dtype(weight.dtype)
+                like = torch.empty_like(weight, dtype=dtype, requires_grad=False)
+                value = like.copy_(value) if value.shape == weight.shape else value.to(weight.device, dtype)
             adopted[TORCH][name] = value
         return adopted
 
     # --- updating -----------------------------------------------------------------------------------------------
+
+    def _check(self, index: Index, weight: Tensor, gradient: Gradient, state: State) -> None:
+        super()._check(index, weight, gradient, state)
+        if issubclass(self.optimizer_class, torch.optim.SparseAdam) and not isinstance(gradient, RowSparse):
+            raise ArgumentValueError(
+                f"The gradient of weight {index!r} is dense, and SparseAdam takes row-sparse ones only.",
+                advice="Use torch.nn.Embedding(sparse=True), or another optimizer for this weight.",
+                index=index,
+            )
 
     def _kind(self, index: Index, state: State, count: int) -> Hashable:
         return self._multiplier(index, "lr_mult", self.lr_mult), self._multiplier(index, "wd_mult", self.wd_mult)
@@ -227,6 +237,14 @@ class TorchOptimizer(Optimizer):
         if instance is not None:
             for group, saved in zip(instance.param_groups, state.get("groups", []), strict=False):
                 group.update(saved)
+
+
+def _belongs_to(value: Tensor, weight: Tensor) -> bool:
+    """True if a state could be this weight's: of its shape, or a summary along some of its dimensions."""
+    return value.ndim == 0 or (
+        value.ndim == weight.ndim
+        and all(mine in (1, other) for mine, other in zip(value.shape, weight.shape, strict=True))
+    )
 
 
 def torch_class(name: str) -> TorchClass:
