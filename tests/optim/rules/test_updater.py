@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentValueError
+from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Optimizer, Updater, create, registered_names
+from ostinato.runs.tree import pack_tree, unpack_tree
 
 
 def trained(name: str, steps: int = 3, **arguments: Any) -> tuple[Updater, list[Tensor]]:
@@ -72,7 +75,8 @@ def test_keys_may_be_text() -> None:
 
 def test_sparse_coo_gradients_are_taken() -> None:
     weight, updater = torch.ones(3, 2), Updater(create("sgd", learning_rate=1.0))
-    updater(0, torch.sparse_coo_tensor([[2, 0, 2]], torch.ones(3, 2), (3, 2)), weight)
+    gradient = torch.sparse_coo_tensor([[2, 0, 2]], torch.ones(3, 2), (3, 2), check_invariants=True)
+    updater(0, gradient, weight)
     assert weight.tolist() == [[0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]
 
 
@@ -152,3 +156,25 @@ def test_a_state_of_another_optimizer_or_format_is_refused_and_changes_nothing()
         updater.load_state_dict({**before, "format": 2})
     assert updater.state_dict()["counts"] == before["counts"]
     assert updater.states.keys() == before["states"].keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("sgd", {"update": "dense_lazy", "momentum": 0.9}), ("nadam", {}), ("torch.adamw", {}), ("adam", {})],
+)
+def test_states_travel_as_json_and_tensors(name: str, arguments: dict[str, Any]) -> None:
+    updater, weight = Updater(create(name, aggregate_num=float("inf"), **arguments)), torch.ones(5, 2)
+    rows = RowSparse(torch.tensor([1]), torch.ones(1, 2), (5, 2))
+    updater([0, "key"], [rows, torch.ones(3)], [weight, torch.ones(3)])
+    travelled = []
+    for state in (updater.optimizer.state_dict(), updater.state_dict()):
+        packed, tensors = pack_tree(state)
+        travelled.append(unpack_tree(json.loads(json.dumps(packed, allow_nan=False)), tensors))
+    again, other = Updater(create(name)), weight.clone()
+    again.optimizer.load_state_dict(travelled[0])
+    again.load_state_dict(travelled[1])
+    for one, target in ((updater, weight), (again, other)):
+        one(0, RowSparse(torch.tensor([2]), torch.ones(1, 2), (5, 2)), target)
+        one.catch_up(0, target)
+    assert torch.equal(weight, other)
+    assert again.optimizer.state_dict() == updater.optimizer.state_dict()
