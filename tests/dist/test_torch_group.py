@@ -178,3 +178,37 @@ def test_a_world_of_one_starts_torch_only_when_a_backend_is_named(tmp_path) -> N
     assert isinstance(open_group(placement=Placement(0, 1, 0)), Alone)
     (result,) = run_on_ranks(alone_with_a_backend, folder=tmp_path, opened=False, ranks=1)
     assert result.value == ("gloo", [5], [0.5])
+
+
+def rank_0_fails_and_keeps_the_store(placement: Placement, meeting: Path) -> None:
+    """As under mpirun: the store ends with rank 0, so its last words have to be read before."""
+    import torch.distributed as distributed
+
+    from ostinato.dist import torch_group
+
+    torch_group._SECONDS_FOR_READERS = 100.0
+    if placement.rank == 0:
+        store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        meeting.with_suffix(".new").write_text(str(store.port))
+        meeting.with_suffix(".new").rename(meeting)
+    else:
+        while not meeting.exists():
+            os.sched_yield()
+        store = distributed.TCPStore("127.0.0.1", int(meeting.read_text()), is_master=False)
+    distributed.init_process_group("gloo", store=store, rank=placement.rank, world_size=placement.size)
+    # The process group is nobody else's: its connections end with the last who holds it.
+    with torch_group.TorchGroup(
+        placement, distributed.new_group(backend="gloo"), store, 200, keeps_store=placement.rank == 0
+    ) as group:
+        group.barrier()
+        if placement.rank == 0:
+            raise ValueError("the disk of rank 0 is full")
+        group.gather("still here")
+
+
+def test_the_last_words_of_the_rank_that_keeps_the_store_are_read(tmp_path) -> None:
+    first, second, third = run_on_ranks(rank_0_fails_and_keeps_the_store, folder=tmp_path, ranks=3, opened=False)
+    assert isinstance(first.error, ValueError)
+    for result in (second, third):
+        assert isinstance(result.error, RankFailedError)
+        assert result.error.fields == {"rank": 0, "error": "ValueError: the disk of rank 0 is full"}

@@ -55,6 +55,7 @@ class TorchGroup:
         self._store = store
         self._owns_world = owns_world
         self._keeps_store = keeps_store
+        self._has_read_failure = False
 
     # --- collectives -----------------------------------------------------------------------------------------------
 
@@ -136,7 +137,9 @@ class TorchGroup:
             if not self._store.check([_FAILURE]):
                 return None
             rank, _, said = self._store.get(_FAILURE).decode().partition(" ")
-            self._store.add(_READERS, 1)
+            if not self._has_read_failure:
+                self._has_read_failure = True
+                self._store.add(_READERS, 1)
         except RuntimeError:  # the store has ended with the rank that kept it
             return None
         return None if int(rank) == self.rank else (int(rank), said)
@@ -152,6 +155,7 @@ class TorchGroup:
             with contextlib.suppress(RuntimeError):
                 if not self._store.check([_FAILURE]):  # the first one counts: later ones follow from it
                     self._store.set(_FAILURE, f"{self.rank} {said}")
+                    self._store.get(_FAILURE)  # a set returns before the store has it; the others look soon
                     noted = True
         if torch.cuda.is_available():
             # Only NCCL needs it: closing would wait for collectives whose partners never come.
