@@ -22,7 +22,7 @@ from ostinato.kvstore.row_sparse_tables import big_array_bound, checked_row_ids
 from ostinato.kvstore.server_core import ServerCore
 from ostinato.kvstore.server_desk import ServerDesk
 from ostinato.kvstore.server_placement import Part, place_elements, place_rows, place_whole, place_words
-from ostinato.kvstore.server_process import settings_from
+from ostinato.kvstore.server_settings import settings_from
 from ostinato.kvstore.store import Capability, Key, Outputs, Store, Value, Values
 from ostinato.kvstore.summing import as_value, sum_values, write_value
 from ostinato.kvstore.transport import Message, ServerRefusedError, Transport

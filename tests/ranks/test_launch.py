@@ -1,0 +1,44 @@
+"""``ostinato launch`` with real ranks and servers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+PROGRAM = Path(__file__).with_name("launched_training.py")
+LIMIT = 240.0
+"""Seconds until everything is given up: several processes that import torch, twice."""
+
+
+def launched(folder: Path, store: str, steps: int, dies_after: int, **options: object) -> tuple[int, str]:
+    given = {"ranks": 2, "max_restarts": 1, **options}
+    command = [sys.executable, str(PROGRAM), store, str(folder), str(steps), str(dies_after)]
+    code = f"from ostinato.cli.launch import launch; launch({command!r}, **{given!r})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, check=False)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def results(text: str) -> dict[int, tuple[int, list[float]]]:
+    found = re.findall(r"rank (\d) of 2 went on from (\d+): \[(.*?)\]", text)
+    return {int(rank): (int(done), [float(part) for part in values.split(",")]) for rank, done, values in found}
+
+
+def test_a_killed_rank_is_started_again_and_training_goes_on(tmp_path: Path) -> None:
+    status, text = launched(tmp_path, "dist_sync", 5, 3)
+    assert status == 0, text
+    weight, momentum = torch.zeros(3), torch.zeros(3)
+    for step in range(5):
+        momentum = 0.9 * momentum - 0.1 * (1 + 2 + 2 * step)
+        weight = weight + momentum
+    assert results(text) == {rank: (3, pytest.approx(weight.tolist(), rel=1e-5)) for rank in range(2)}
+
+
+def test_servers_are_started_beside_the_ranks(tmp_path: Path) -> None:
+    status, text = launched(tmp_path, "dist_async", 3, 0, servers=2, staleness=4)
+    assert status == 0, text
+    assert sorted(results(text)) == [0, 1]
