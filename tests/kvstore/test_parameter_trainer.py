@@ -529,6 +529,20 @@ def test_scaled_losses_give_the_same_update(unscale: bool) -> None:
         torch.testing.assert_close(plain[name][0], scaled[name][0])
 
 
+@pytest.mark.parametrize("on_store", [True, False])
+def test_a_loss_that_was_not_scaled_is_not_divided(on_store: bool) -> None:
+    weights = two_parameters()
+    trainer = make(weights, update_on_kvstore=on_store)
+    trainer.loss_scaler = LossScaler(8.0)
+    for scaled in (True, False):
+        trainer.zero_grad()
+        losses = [replica.sum() for replica in weights["b"]]
+        for loss in trainer.scale_loss(losses) if scaled else losses:
+            loss.backward()
+        trainer.step(1, ignore_stale_grad=True)
+    assert_near(weights["b"], -1.0 - 0.2 - 0.2)
+
+
 def test_a_loss_is_scaled_by_the_newest_scale() -> None:
     trainer = make(two_parameters())
     trainer.loss_scaler = LossScaler(8.0)

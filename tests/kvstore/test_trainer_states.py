@@ -334,3 +334,33 @@ def test_replicas_of_a_model_save_one_state(tmp_path: Path) -> None:
     backward_all(replica_parameters(copies))
     trainer.step(1)
     assert set(trainer.state_dict()["states"]) == {"weight", "bias"}
+
+
+def test_a_state_that_waits_for_the_first_step_is_a_copy() -> None:
+    weights = two_parameters(1)
+    first = make(weights, optimizer_params={"learning_rate": 0.1, "momentum": 0.9})
+    steps(first, weights, 2)
+    expected = all_of(first.state_dict())
+    second = make(two_parameters(1), optimizer_params={"learning_rate": 0.1, "momentum": 0.9})
+    second.load_state_dict(first.state_dict())
+    steps(first, weights, 2)
+    second.open()
+    assert all_of(second.state_dict()) == expected
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_an_optimizer_of_torch_goes_on_exactly(groups: int) -> None:
+    def trainer_of(weights: dict[str, list[Parameter]]) -> ParameterTrainer:
+        given = [replicas[0] for replicas in weights.values()]
+        made = [{"params": given}] if groups == 1 else [{"params": [p], "lr": 0.1 * n} for n, p in enumerate(given, 1)]
+        return ParameterTrainer(weights, torch.optim.AdamW(made, lr=0.2, weight_decay=0.1))
+
+    weights = two_parameters(1)
+    first = trainer_of(weights)
+    steps(first, weights, 3)
+    others = copied(weights, 1)
+    second = trainer_of(others)
+    second.load_state_dict(through_json(first.state_dict()))
+    steps(first, weights, 3)
+    steps(second, others, 3)
+    assert [values(w) for w in others.values()] == [values(w) for w in weights.values()]

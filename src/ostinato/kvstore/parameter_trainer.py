@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -538,6 +539,10 @@ class ParameterTrainer:
         self._waiting_states = checked
         if self._decision is not None:
             self._take_waiting_states()
+        else:
+            # The tensors may be living ones, which somebody trains on with until the first step comes.
+            kept = ("states", "counts", "residuals")
+            self._waiting_states = {**checked, **copy.deepcopy({name: checked[name] for name in kept})}
 
     def save_states(self, path: str | Path) -> None:
         """Write :meth:`state_dict` to a file, whole or not at all. A collective; rank 0 writes, the others wait for it

@@ -131,7 +131,8 @@ class TorchOptimizer(Optimizer):
 
     def create_state(self, index: Index, weight: Tensor) -> State:
         state = super().create_state(index, weight)
-        owned = self._instance is not None and any(weight is p for p in self._group_of(weight)["params"])
+        groups = [] if self._instance is None else self._instance.param_groups
+        owned = any(weight is parameter for group in groups for parameter in group["params"])
         # Torch fills the dict at the first step. That of an optimizer at work is shared with it.
         state[TORCH] = self._instance.state[weight] if owned and self._instance is not None else {}
         return state
