@@ -77,7 +77,7 @@ def test_a_percent_sign_is_just_a_character(tmp_path: Path) -> None:
 def test_all_mistakes_are_reported_with_line_section_option_and_value(tmp_path: Path) -> None:
     text = (
         "junk = 3\n[global]\ncoverage\ncentering = nose\nvertical_offset = 1.0\nicnr_init = maybe\ncentering = face\n"
-        "[global.loss]\nloss_function = ffl\n[global]\n"
+        "[global.loss]\nmask_loss_function = ssim\n[global]\n"
     )
 
     assert problems(tmp_path, text) == [
@@ -87,10 +87,7 @@ def test_all_mistakes_are_reported_with_line_section_option_and_value(tmp_path: 
         "train.ini, line 5: [global] vertical_offset = 1.0 is not written as a whole number; write 1",
         "train.ini, line 6: [global] icnr_init = maybe is neither true nor false (default false)",
         "train.ini, line 7: [global] centering is given twice, first in line 4; keep one",
-        (
-            "train.ini, line 9: [global.loss] loss_function = ffl is known to Faceswap and not part of Ostinato yet; "
-            "choose one of ssim, mse, mae"
-        ),
+        "train.ini, line 9: [global.loss] mask_loss_function = ssim is not one of mse, mae (default mse)",
         "train.ini, line 10: the section [global] is given twice",
     ]
 

@@ -106,7 +106,7 @@ def test_every_mistake_is_reported_with_line_option_value_and_what_is_allowed(wr
         "  eye_multiplyer: 3\n"
         "  mouth_multiplier: 2\n"
         "  mouth_multiplier: 4\n"
-        "  loss_function: gmsd\n"
+        "  mask_loss_function: ssim\n"
         "  learning_rate: 3\n"
         "optimizer: adam\n"
         "pre_fetch: 3\n"
@@ -117,10 +117,7 @@ def test_every_mistake_is_reported_with_line_option_value_and_what_is_allowed(wr
         "my.yaml, line 3: face.centering = nose is not one of face, head, legacy (default face)",
         "my.yaml, line 5: loss.eye_multiplyer is not an option; did you mean loss.eye_multiplier?",
         "my.yaml, line 7: loss.mouth_multiplier is given twice, first in line 6",
-        (
-            "my.yaml, line 8: loss.loss_function = gmsd is known to Faceswap and not part of Ostinato yet; "
-            "choose one of ssim, mse, mae"
-        ),
+        "my.yaml, line 8: loss.mask_loss_function = ssim is not one of mse, mae (default mse)",
         "my.yaml, line 9: loss.learning_rate is not an option; learning_rate belongs to the section optimizer",
         (
             "my.yaml, line 10: optimizer is a section; below it, indented, stand its options: optimizer, "

@@ -14,15 +14,28 @@ from torch import Tensor, nn
 
 from ostinato.config import LossOptions, OptimizerOptions
 from ostinato.optim import GradientClipper, build_optimizer
-from ostinato.swap.losses import SwapLoss
-from ostinato.swap.losses.pixelwise import mean_absolute_map, mean_squared_map
-from ostinato.swap.losses.ssim import ssim_map, window_matrix
+from ostinato.swap.losses import SwapLoss, build_loss
 
 FOLDER = "swap-losses-optimizers"
-BUILT = {"ssim", "mse", "mae"}
 STRIDES = {32: 1, 64: 3, 100: 7, 192: 7}
-MAP_TOLERANCE = {"ssim": 1e-3, "mse": 1e-6, "mae": 1e-6}
-GRADIENT_TOLERANCE = {"ssim": 1e-4, "mse": 1e-5, "mae": 1e-5}
+CORRECTED = {"l_inf_norm", "pixel_gradient_diff", "gmsd", "ffl"}
+"""Functions whose golden numbers of the first kind record a fault; there is a second kind for them."""
+MAP_TOLERANCE = {
+    "flip": 1e-5,
+    "gmsd": 1e-6,
+    "l_inf_norm": 1e-6,
+    "laploss": 2e-6,
+    "logcosh": 1e-6,
+    "mae": 1e-6,
+    "ms_ssim": 2e-2,
+    "mse": 1e-6,
+    "pixel_gradient_diff": 5e-5,
+    "smooth_loss": 1e-6,
+    "ssim": 1e-3,
+}
+GRADIENT_TOLERANCE = {"ssim": 1e-4, "flip": 1e-4}
+"""Relative to the largest entry; 1e-5 for the others. ``laploss`` and ``ms_ssim`` have tests of their own."""
+SHARED = sorted(MAP_TOLERANCE.keys() - CORRECTED)
 
 
 def read(golden: Path, name: str) -> Any:
@@ -44,58 +57,99 @@ def pictures(golden: Path, size: int) -> tuple[Tensor, Tensor, dict[str, Tensor]
 
 
 def loss_map(name: str, target: Tensor, prediction: Tensor) -> Tensor:
-    if name == "ssim":
-        window = window_matrix(target.shape[-1]).to(target.dtype)
-        return ssim_map(target, prediction, window, window)
-    return {"mse": mean_squared_map, "mae": mean_absolute_map}[name](target, prediction)
+    return build_loss(name, target.shape[-2:]).to(target.dtype)(target, prediction)
 
 
-@pytest.mark.parametrize("name", sorted(BUILT))
+@pytest.mark.parametrize("color_order", ["rgb", "bgr"])
+@pytest.mark.parametrize("name", SHARED)
 @pytest.mark.parametrize("size", sorted(STRIDES))
-def test_maps_means_and_gradients(golden: Path, name: str, size: int) -> None:
+def test_maps_means_and_gradients(golden: Path, name: str, size: int, color_order: str) -> None:
+    if (name, size) == ("ms_ssim", 32) or (name != "flip" and color_order == "bgr"):
+        return  # refused; and only one function tells colours apart
     target, prediction, _ = pictures(golden, size)
-    expected, stored = read(golden, "losses.json")[str(size)][name], arrays(golden, f"losses_{size}.npz")
+    if color_order == "bgr":  # pictures are RGB here
+        target, prediction = target.flip(1), prediction.flip(1)
+    key = f"flip_{color_order}" if name == "flip" else name
+    expected, stored = read(golden, "losses.json")[str(size)][key], arrays(golden, f"losses_{size}.npz")
     stride = STRIDES[size]
     prediction = prediction.clone().requires_grad_()
 
     values = loss_map(name, target, prediction)
     values.mean().backward()
 
+    assert list(values.shape) == expected["output_shape"]
     sampled = values.detach().numpy()[:, :, ::stride, ::stride]
-    np.testing.assert_allclose(sampled, stored[f"{name}/map"], rtol=0, atol=MAP_TOLERANCE[name])
+    np.testing.assert_allclose(sampled, stored[f"{key}/map"], rtol=0, atol=MAP_TOLERANCE[name])
     # At 192 px the golden float32 mean itself is known to 1e-5; ours adds as much.
-    assert values.mean().item() == pytest.approx(expected["mean"], abs=1e-5 if size < 192 else 2e-5)
+    tolerance = 1e-4 if name == "ms_ssim" else 1e-5 if size < 192 else 2e-5
+    assert values.mean((1, 2, 3)).tolist() == pytest.approx(expected["per_item"], abs=tolerance)
     assert prediction.grad is not None
-    gradient = prediction.grad.numpy()
+    gradient = prediction.grad.flip(1) if color_order == "bgr" else prediction.grad
+    gradient = gradient.numpy()
     if size != 64:  # the one size whose gradient is stored whole
         gradient = gradient[:, :, ::stride, ::stride]
-    noise = expected["float32_vs_float64"]
-    # Rounding noise of the golden float32 gradient is not the code's fault.
-    tolerance = GRADIENT_TOLERANCE[name] * noise["grad_max"] + noise["max_grad"]
-    np.testing.assert_allclose(gradient, stored[f"{name}/grad"], rtol=0, atol=tolerance)
+    golden_gradient, noise = stored[f"{key}/grad"], expected["float32_vs_float64"]
+    if name == "ms_ssim":  # the golden gradient of this pair is noise to a third; see the mild pair
+        assert np.linalg.norm(gradient - golden_gradient) < 0.15 * np.linalg.norm(golden_gradient)
+    elif name == "laploss":
+        assert np.linalg.norm(gradient - golden_gradient) < 1e-2 * np.linalg.norm(golden_gradient)
+    else:
+        # Rounding noise of the golden float32 gradient is not the code's fault.
+        atol = GRADIENT_TOLERANCE.get(name, 1e-5) * noise["grad_max"] + noise["max_grad"]
+        np.testing.assert_allclose(gradient, golden_gradient, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("size", [64, 100, 192])
-def test_ssim_of_nearly_equal_pictures_in_float64(golden: Path, size: int) -> None:
+@pytest.mark.parametrize("name", sorted(CORRECTED))
+@pytest.mark.parametrize("size", [32, 64])
+def test_corrected_values_and_gradients(golden: Path, name: str, size: int) -> None:
     target, prediction, _ = pictures(golden, size)
-    expected, stored = read(golden, "ssim_mild_pair.json")[f"{size}/ssim"], arrays(golden, "ssim_mild_pair.npz")
+    stored, key, stride = arrays(golden, "losses_corrected.npz"), f"{size}/{name}", size // 32
+    prediction = prediction.clone().requires_grad_()
+
+    values = loss_map(name, target, prediction)
+    values.mean().backward()
+
+    per_item = values.flatten(1).mean(1) if values.ndim == 4 else values
+    assert per_item.tolist() == pytest.approx(read(golden, "losses_corrected.json")[key], rel=2e-6)
+    if name == "ffl":  # ours gives the mean; the map over frequencies is a step on the way
+        spectrum = torch.fft.fft2(prediction.detach() - target, norm="ortho").abs()
+        map_ = (spectrum / spectrum.amax((-2, -1), keepdim=True) * spectrum**2).numpy()[:, :, ::stride, ::stride]
+        np.testing.assert_allclose(map_, stored[f"{key}/map"], rtol=1e-5, atol=1e-6)
+    else:
+        sampled = values.detach().numpy()[..., ::stride, ::stride] if values.ndim == 4 else values.detach().numpy()
+        np.testing.assert_allclose(sampled, stored[f"{key}/map"], rtol=0, atol=MAP_TOLERANCE[name])
+    assert prediction.grad is not None
+    golden_gradient = stored[f"{key}/grad"]
+    np.testing.assert_allclose(
+        prediction.grad.numpy()[:, :, ::stride, ::stride],
+        golden_gradient,
+        rtol=0,
+        atol=1e-5 * float(np.abs(golden_gradient).max()),
+    )
+
+
+@pytest.mark.parametrize("name", ["ssim", "ms_ssim"])
+@pytest.mark.parametrize("size", [64, 100, 192])
+def test_structure_of_nearly_equal_pictures_in_float64(golden: Path, size: int, name: str) -> None:
+    target, prediction, _ = pictures(golden, size)
+    expected, stored = read(golden, "ssim_mild_pair.json")[f"{size}/{name}"], arrays(golden, "ssim_mild_pair.npz")
     mild = (0.97 * target.double() + 0.03 * prediction.double()).requires_grad_()
-    values = loss_map("ssim", target.double(), mild)
+    values = loss_map(name, target.double(), mild)
     values.mean().backward()
     stride = expected["stride"]
     np.testing.assert_allclose(
-        values.detach().numpy()[:, :, ::stride, ::stride], stored[f"{size}/ssim/map64"], rtol=0, atol=1e-5
+        values.detach().numpy()[:, :, ::stride, ::stride], stored[f"{size}/{name}/map64"], rtol=0, atol=1e-5
     )
     assert mild.grad is not None
     np.testing.assert_allclose(
         mild.grad.numpy()[:, :, ::stride, ::stride],
-        stored[f"{size}/ssim/grad64"],
+        stored[f"{size}/{name}/grad64"],
         rtol=0,
         atol=1e-4 * expected["grad_max"],
     )
 
 
-@pytest.mark.parametrize("name", sorted(BUILT))
+@pytest.mark.parametrize("name", sorted(MAP_TOLERANCE.keys() | CORRECTED))
 def test_edge_cases(golden: Path, name: str) -> None:
     target, prediction, _ = pictures(golden, 64)
     grey, board = torch.full_like(target, 0.5), torch.zeros_like(target)
@@ -108,13 +162,19 @@ def test_edge_cases(golden: Path, name: str) -> None:
         "pred_below_zero": (target, prediction - 1),
         "pred_above_one": (target, prediction + 1),
         "shift_0.1": (target, target + 0.1),
+        "checkerboard": (board, 1 - board),
     }
+    # Upstream looks along other axes there; see the corrected numbers above.
+    faulty = {"pred_below_zero", "pred_above_one", "checkerboard"} if name in CORRECTED - {"gmsd", "ffl"} else set()
     for case, (true, drawn) in pairs.items():
         expected = read(golden, "losses_edge_cases.json")[name][case]
+        if name == "flip":  # these golden numbers took the pictures for BGR
+            true, drawn = true.flip(1), drawn.flip(1)
         drawn = drawn.clone().requires_grad_()
         values = loss_map(name, true, drawn)
         values.mean().backward()
-        assert values.mean().item() == pytest.approx(expected["mean"], abs=1e-3), case
+        if case not in faulty:
+            assert values.mean().item() == pytest.approx(expected["mean"], abs=1e-3), case
         assert drawn.grad is not None
         assert torch.isfinite(drawn.grad).all(), case
 
@@ -126,23 +186,31 @@ def collator_cases() -> list[str]:
         "mask_no_multipliers",
         "mask_large_multipliers",
         "multiplier_one_with_masks",
+        "four_no_mask",
+        "four_mask",
+        "four_mask_multiplier_one",
         "two_outputs",
+        "two_outputs_ms_ssim",
         "learn_mask_mse_shared",
         "learn_mask_two_outputs",
         "zero_weight_and_none",
+        "flip_and_gmsd_rgb",
         "side_a",
         "side_b",
     ]
 
 
-def test_every_collator_case_that_can_be_built_is_listed(golden: Path) -> None:
-    """All but two: a function named twice (weights are summed here), and multipliers without the penalised mask."""
-    found = [
-        case["name"]
-        for case in read(golden, "collator.json")["cases"]
-        if {*case["functions"]} <= {*BUILT, "none"} and case["name"] not in ("duplicate_function", "learn_mask_mae")
-    ]
-    assert found == collator_cases()
+COLLATOR_FAULTS = {
+    "duplicate_function": "weights of a function named twice are summed here",
+    "learn_mask_mae": "multipliers need the penalised mask here",
+    "four_use_mask_false_but_masks_supplied": "the same",
+    "mouth_mask_in_eye_slot": "masks are told apart by name here",
+}
+
+
+def test_every_collator_case_is_listed(golden: Path) -> None:
+    found = [case["name"] for case in read(golden, "collator.json")["cases"]]
+    assert [name for name in found if name not in COLLATOR_FAULTS] == collator_cases()
 
 
 @pytest.mark.parametrize("name", collator_cases())
@@ -171,17 +239,50 @@ def test_the_collator(golden: Path, name: str) -> None:
     result.total.backward()
 
     assert loss.weights == pytest.approx(case["effective_weights"])
-    assert result.total.item() == pytest.approx(case["total"], abs=1e-5)
+    tolerance = 1e-4 if "ms_ssim" in loss.weights else 1e-5
     for ours, theirs in ((result.unweighted, case["unweighted"]), (result.weighted, case["weighted"])):
         for values, expected in zip(ours, theirs, strict=True):
             assert values.keys() == expected.keys()
             for function, value in values.items():
-                assert value.item() == pytest.approx(np.mean(expected[function]), abs=1e-5)
+                if function not in CORRECTED:
+                    assert value.item() == pytest.approx(np.mean(expected[function]), abs=tolerance)
     if learn_mask:
         assert result.mask is not None
         assert result.mask.item() == pytest.approx(np.mean(case["mask"]), abs=1e-6)
+    if loss.weights.keys() & CORRECTED:
+        return  # what is wrong in one function is wrong in the sums
+    assert result.total.item() == pytest.approx(case["total"], abs=tolerance)
     norms = [prediction.grad.norm().item() for prediction in predictions if prediction.grad is not None]
-    assert norms == pytest.approx(case["pred_grad_l2"], rel=1e-4)
+    assert norms == pytest.approx(case["pred_grad_l2"], rel=0.1 if "ms_ssim" in loss.weights else 1e-4)
+
+
+@pytest.mark.parametrize("size", sorted(STRIDES))
+@pytest.mark.parametrize("name", SHARED)
+def test_masked_values_and_gradients_of_every_map(golden: Path, name: str, size: int) -> None:
+    """Face alone, and face with eyes and mouth at (upstream's) 3 and 2."""
+    if (name, size) == ("ms_ssim", 32):
+        return
+    target, prediction, masks = pictures(golden, size)
+    key = "flip_rgb" if name == "flip" else name
+    expected, stored = read(golden, "losses.json")[str(size)][key], arrays(golden, f"losses_{size}.npz")
+    for case, eye, mouth in (("face_mask", 1, 1), ("face_eye_mouth", 4, 3)):
+        options = LossOptions.model_construct(
+            **{**LossOptions(loss_function_2="none").model_dump(), "loss_function": name},
+        ).model_copy(update={"eye_multiplier": eye, "mouth_multiplier": mouth})
+        drawn = prediction.clone().requires_grad_()
+        result = SwapLoss(options, False, (size,))([drawn], [target], {n: [mask] for n, mask in masks.items()})
+        result.total.backward()
+        tolerance = 1e-4 if name == "ms_ssim" else 1e-5 if size < 192 else 2e-5
+        assert result.total.item() == pytest.approx(expected[case]["total"], abs=tolerance, rel=1e-5)
+        if f"{key}/grad_{case}" not in stored or name in ("ms_ssim", "laploss"):
+            continue
+        assert drawn.grad is not None
+        gradient = drawn.grad.permute(0, 2, 3, 1).numpy()[:, :: STRIDES[size], :: STRIDES[size]]
+        golden_gradient = stored[f"{key}/grad_{case}"]
+        # Masks multiply the noise by at most 4 times 3.
+        noise = expected["float32_vs_float64"]["max_grad"] * eye * mouth
+        atol = GRADIENT_TOLERANCE.get(name, 1e-5) * float(np.abs(golden_gradient).max()) + noise
+        np.testing.assert_allclose(gradient, golden_gradient, rtol=0, atol=atol)
 
 
 def adam_cases(golden: Path) -> list[dict[str, Any]]:

@@ -6,14 +6,47 @@ from typing import Literal
 
 from ostinato.config.declaration import Conflict, Options, option
 
-MainLoss = Literal["ssim", "mse", "mae"]
-ExtraLoss = Literal["none", "ssim", "mse", "mae"]
+MainLoss = Literal[
+    "ssim",
+    "ms_ssim",
+    "mse",
+    "mae",
+    "logcosh",
+    "smooth_loss",
+    "l_inf_norm",
+    "gmsd",
+    "pixel_gradient_diff",
+    "laploss",
+    "ffl",
+]
+ExtraLoss = Literal[
+    "none",
+    "ssim",
+    "ms_ssim",
+    "mse",
+    "mae",
+    "logcosh",
+    "smooth_loss",
+    "l_inf_norm",
+    "gmsd",
+    "pixel_gradient_diff",
+    "laploss",
+    "ffl",
+    "flip",
+]
 
-_NOT_BUILT = ("ffl", "gmsd", "l_inf_norm", "laploss", "logcosh", "ms_ssim", "pixel_gradient_diff", "smooth_loss")
-_NOT_BUILT_EXTRA = (*_NOT_BUILT, "flip", "lpips_alex", "lpips_squeeze", "lpips_vgg16")
+_NOT_BUILT_EXTRA = ("lpips_alex", "lpips_squeeze", "lpips_vgg16")
 
-_KINDS = """ssim compares structure (edges and textures) the way an eye does; mse compares pixels and punishes large
-mistakes most; mae compares pixels and treats all mistakes alike."""
+_KINDS = """ssim compares structure (edges and textures) the way an eye does. ms_ssim does so on five scales at once;
+it suits outputs of 176 pixels and more, and takes none below 48. mse compares pixels and punishes large mistakes most;
+mae treats all mistakes alike; logcosh and smooth_loss treat small mistakes as mse does and large ones as mae does.
+l_inf_norm sees only the single worst pixel of each colour. gmsd and pixel_gradient_diff compare edges, and do not
+see what colour plain areas have; the numbers of pixel_gradient_diff are a hundred times those of mse, so give it a small weight. laploss compares
+details of several sizes, the finest most, and hardly sees whether the whole face is too bright. ffl compares the
+frequencies in a face, such as the fine lines of hair, and looks most at those that are furthest off."""
+
+_COMPANIONS = """flip counts what a viewer would notice if the two pictures took each other's place; it overlooks grids
+and moire patterns, so it cannot be the first."""
 
 
 def _extra_function(default: str, which: str) -> ExtraLoss:
@@ -21,9 +54,10 @@ def _extra_function(default: str, which: str) -> ExtraLoss:
         default,
         group="loss",
         not_built=_NOT_BUILT_EXTRA,
-        help=f"""The {which} loss, added to the first. {_KINDS} Its share is set by the weight of the same number.
-        Choose none to go without. Do not add losses because they are there: each one makes training slower and pulls
-        the others aside.""",
+        help=f"""The {which} loss, added to the first. The functions are those of loss_function, where they are
+        explained, and one more: {_COMPANIONS} Its share is set by the weight of the same number. Choose none to go
+        without. Do not add losses because they are there: each one makes training slower and pulls the others
+        aside.""",
     )
 
 
@@ -47,9 +81,9 @@ class LossOptions(Options):
     loss_function: MainLoss = option(
         "ssim",
         group="loss",
-        not_built=_NOT_BUILT,
         help=f"""How a rebuilt face is compared with the real one. {_KINDS} ssim gives the most natural faces for most
-        people. Do not use mse or mae alone unless you accept soft, blurred skin.""",
+        people. Do not use mse or mae alone unless you accept soft, blurred skin. Use gmsd, pixel_gradient_diff,
+        laploss, ffl and l_inf_norm only beside another loss, since alone they leave colours or places wrong.""",
     )
     loss_function_2: ExtraLoss = _extra_function("mse", "second")
     loss_weight_2: int = _extra_weight(100, "second")

@@ -18,7 +18,7 @@ def loss_definition(options: SwapOptions) -> str:
     :param options: the effective options.
     """
     loss, mask = options.loss, options.mask
-    weights = {loss.loss_function: 100}
+    weights: dict[str, int] = {loss.loss_function: 100}
     for function, weight in (
         (loss.loss_function_2, loss.loss_weight_2),
         (loss.loss_function_3, loss.loss_weight_3),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 import pytest
@@ -7,12 +8,21 @@ import torch
 from torch import Tensor
 
 from ostinato.config import LossOptions
+from ostinato.config.loss import MainLoss
 from ostinato.errors import ArgumentValueError
-from ostinato.swap.losses import SwapLoss, loss_names
+from ostinato.swap.losses import SwapLoss, build_loss, loss_names
 
 
 def options(**changes: Any) -> LossOptions:
     return LossOptions(**{"loss_function": "mae", "loss_function_2": "none", **changes})
+
+
+def alone(name: str, **changes: Any) -> LossOptions:
+    """That function and no other."""
+    if name in typing.get_args(MainLoss):
+        return options(loss_function=name, **changes)
+    # Not checked: functions that are companions only would need a first one beside them.
+    return LossOptions.model_construct(**{**options(**changes).model_dump(), "loss_function": name})
 
 
 def masks(**values: Tensor) -> dict[str, list[Tensor]]:
@@ -82,25 +92,99 @@ def test_without_penalized_mask_no_mask_counts() -> None:
     assert result.total.item() == pytest.approx((PREDICTION - TARGET).abs().mean().item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["ssim", "mse", "mae"])
+@pytest.mark.parametrize("name", loss_names())
 def test_a_mask_of_ones_changes_nothing(name: str) -> None:
-    plain = SwapLoss(options(loss_function=name, penalized_mask_loss=False), False, (16,))
-    masked = SwapLoss(options(loss_function=name), False, (16,))
-    ones = torch.ones(2, 1, 16, 16)
-    zeros = torch.zeros(2, 1, 16, 16)
-    without = plain([PREDICTION], [TARGET], {}).total
-    torch.testing.assert_close(masked([PREDICTION], [TARGET], masks(face=ones, eye=zeros, mouth=zeros)).total, without)
+    plain, masked = (SwapLoss(alone(name, penalized_mask_loss=on), False, (48,)) for on in (False, True))
+    target, prediction = random(2, 3, 48, 48, seed=1), random(2, 3, 48, 48, seed=2)
+    ones, zeros = torch.ones(2, 1, 48, 48), torch.zeros(2, 1, 48, 48)
+    without = plain([prediction], [target], {}).total
+    torch.testing.assert_close(masked([prediction], [target], masks(face=ones, eye=zeros, mouth=zeros)).total, without)
 
 
-@pytest.mark.parametrize("name", ["ssim", "mse", "mae"])
-def test_identical_pictures_have_no_loss_and_a_finite_gradient(name: str) -> None:
-    loss = SwapLoss(options(loss_function=name, penalized_mask_loss=False), False, (16,))
-    prediction = TARGET.clone().requires_grad_()
-    total = loss([prediction], [TARGET], {}).total
+@pytest.mark.parametrize("name", loss_names())
+def test_multipliers_of_the_whole_face_multiply_the_loss(name: str) -> None:
+    """Three for the eyes where all is eye: three times the loss, for maps and for single numbers."""
+    once, thrice = (SwapLoss(alone(name, eye_multiplier=e, mouth_multiplier=1), False, (48,)) for e in (1, 3))
+    target, prediction = random(2, 3, 48, 48, seed=1), random(2, 3, 48, 48, seed=2)
+    face = (random(2, 1, 48, 48, seed=3) > 0.5).float()
+    given = masks(face=face, eye=torch.ones(2, 1, 48, 48), mouth=face)
+    one, three = (loss([prediction], [target], given).total for loss in (once, thrice))
+    torch.testing.assert_close(three, 3 * one)
+
+
+@pytest.mark.parametrize("name", loss_names())
+def test_eyes_and_mouth_outside_of_the_face_change_nothing(name: str) -> None:
+    loss = SwapLoss(alone(name, eye_multiplier=4, mouth_multiplier=5), False, (48,))
+    target, prediction = random(2, 3, 48, 48, seed=1), random(2, 3, 48, 48, seed=2)
+    face = torch.zeros(2, 1, 48, 48)
+    face[..., 10:30, 8:40] = 1
+    eye, mouth = random(2, 1, 48, 48, seed=4), random(2, 1, 48, 48, seed=5)
+    inside = loss([prediction], [target], masks(face=face, eye=eye * face, mouth=mouth * face)).total
+    assert torch.equal(loss([prediction], [target], masks(face=face, eye=eye, mouth=mouth)).total, inside)
+
+
+@pytest.mark.parametrize("name", sorted({"mae", "mse", "logcosh", "smooth_loss", "l_inf_norm", "ffl"}))
+def test_pixels_outside_of_the_face_change_nothing(name: str) -> None:
+    """Functions that look at one pixel at a time, or at pictures that are cut out."""
+    loss = SwapLoss(alone(name), False, (16,))
+    face = torch.zeros(2, 1, 16, 16)
+    face[..., 4:12, 4:12] = 1
+    given = masks(face=face, eye=EYE, mouth=MOUTH)
+    elsewhere = torch.where(face > 0, PREDICTION, random(2, 3, 16, 16, seed=9)).requires_grad_()
+    total = loss([elsewhere], [TARGET], given).total
+    assert torch.equal(total, loss([PREDICTION], [TARGET], given).total)
+    total.backward()
+    assert elsewhere.grad is not None
+    assert not elsewhere.grad[(face == 0).expand_as(elsewhere)].any()
+
+
+@pytest.mark.parametrize("name", ["ffl", "l_inf_norm"])
+def test_functions_without_a_map_are_given_cut_outs(name: str) -> None:
+    function = build_loss(name, (16,))
+    loss = SwapLoss(alone(name, eye_multiplier=4, mouth_multiplier=3), False, (16,))
+
+    def cut(mask: Tensor) -> float:
+        return function(TARGET * mask, PREDICTION * mask).mean().item()
+
+    result = loss([PREDICTION], [TARGET], masks(face=FACE, eye=EYE, mouth=MOUTH))
+    assert result.total.item() == pytest.approx(cut(FACE) + 3 * cut(FACE * EYE) + 2 * cut(FACE * MOUTH), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", loss_names())
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_gradients_at_equality_are_finite_under_autocast(name: str, precision: torch.dtype) -> None:
+    loss = SwapLoss(alone(name), False, (48,))
+    target = random(2, 3, 48, 48, seed=1).to(precision).float()
+    target[..., :5], target[..., -5:] = 0, 1
+    prediction = target.to(precision).requires_grad_()
+    ones = torch.ones(2, 1, 48, 48)
+    with torch.autocast("cpu", precision):
+        total = loss([prediction], [target], masks(face=ones, eye=ones, mouth=ones)).total
     total.backward()
     assert total.item() == pytest.approx(0, abs=1e-5)
     assert prediction.grad is not None
     assert torch.isfinite(prediction.grad).all()
+
+
+def test_four_functions_of_both_kinds_add_up() -> None:
+    names, percents = ("ms_ssim", "l_inf_norm", "flip", "ffl"), (100, 25, 300, 7)
+    chosen = {"loss_function": "ms_ssim"}
+    for number, (name, percent) in enumerate(zip(names[1:], percents[1:], strict=True), start=2):
+        chosen |= {f"loss_function_{number}": name, f"loss_weight_{number}": percent}
+    sizes = (48, 64)
+    loss = SwapLoss(options(**chosen, penalized_mask_loss=False), False, sizes)
+    drawn = [random(2, 3, size, size, seed=size) for size in sizes]
+    real = [random(2, 3, size, size, seed=size + 1) for size in sizes]
+
+    result = loss(drawn, real, {})
+
+    assert [tuple(values) for values in result.weighted] == [names, names]
+    expected = sum(
+        percent / 100 * build_loss(name, sizes)(t, p).mean().item()
+        for t, p in zip(real, drawn, strict=True)
+        for name, percent in zip(names, percents, strict=True)
+    )
+    assert result.total.item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("function", ["mse", "mae"])
@@ -181,6 +265,5 @@ def test_an_output_too_small_for_a_function_is_refused_when_the_loss_is_made() -
 
 def test_an_unknown_function_lists_the_known_ones() -> None:
     wrong = LossOptions.model_construct(**{**options().model_dump(), "loss_function_2": "sim"})
-    with pytest.raises(ArgumentValueError, match=r"'sim'.*mae, mse, ssim"):
+    with pytest.raises(ArgumentValueError, match=r"'sim'.*mae, ms_ssim, mse"):
         SwapLoss(wrong, False, (16,))
-    assert loss_names() == ("mae", "mse", "ssim")

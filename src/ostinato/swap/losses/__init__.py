@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from ostinato.swap.losses.swap_loss import SideLoss, SwapLoss, loss_names
+from ostinato.swap.losses.image_loss import ImageLoss
+from ostinato.swap.losses.names import build_loss, loss_names
+from ostinato.swap.losses.swap_loss import SideLoss, SwapLoss
 
-__all__ = ["SideLoss", "SwapLoss", "loss_names"]
+__all__ = ["ImageLoss", "SideLoss", "SwapLoss", "build_loss", "loss_names"]

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
 from ostinato.errors import ArgumentValueError
-from ostinato.swap.losses.pixelwise import mean_absolute_map, mean_squared_map
-from ostinato.swap.losses.ssim import ssim_map, window_matrix
+from ostinato.swap.losses.names import build_loss
 
 if TYPE_CHECKING:
     from ostinato.config import LossOptions
-
-PIXELWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"mae": mean_absolute_map, "mse": mean_squared_map}
-
-
-def loss_names() -> tuple[str, ...]:
-    """The functions that :class:`SwapLoss` knows, apart from ``none``."""
-    return tuple(sorted([*PIXELWISE, "ssim"]))
+    from ostinato.swap.losses.image_loss import ImageLoss
 
 
 @dataclass(frozen=True)
@@ -43,13 +36,24 @@ class SideLoss:
 class SwapLoss(nn.Module):
     """Compares the faces that one side's decoder drew with the real ones.
 
-    Each function f gives a map of the size of the face. It is multiplied by the weight map
+    A function that gives a map of the face is weighed place by place:
 
         W = M (1 + (e - 1) E) (1 + (m - 1) O)
 
     M, E, O the masks of face, eyes and mouth, e and m the multipliers: a mistake in the eyes counts e times as much.
-    Its mean over *all* pixels, masked or not, times the function's weight is summed over functions and outputs. Without
-    ``penalized_mask_loss`` W is 1. A learned mask is compared with M by a function of its own, with weight 1.
+    The value is the mean of W times the map over *all* pixels, masked or not. A function f that gives one number for
+    each picture is given pictures that were cut out:
+
+        value = f(T M, P M) + (e - 1) f(T M E, P M E) + (m - 1) f(T M O, P M O)
+
+    which weighs the same places the same way, and costs up to three calls. In both cases, what lies outside the face
+    does not matter. Without ``penalized_mask_loss`` all masks and multipliers are left out.
+
+    The values, times the functions' weights, are summed over functions and outputs. A learned mask is compared with M
+    by a function of its own, with weight 1, unmasked.
+
+    Memory of a step: that of each function (see there), for each output, plus one map for each function that is
+    weighed by masks, and two for each cut-out.
 
     :param options: the functions, their weights in percent (the first has 100), and the multipliers. A function named
         twice counts with the sum of its weights; ``none`` and weight 0 leave a function out.
@@ -66,11 +70,8 @@ class SwapLoss(nn.Module):
         self.penalized = options.penalized_mask_loss
         self.eye_multiplier = options.eye_multiplier
         self.mouth_multiplier = options.mouth_multiplier
-        self.mask_function = PIXELWISE[options.mask_loss_function]
-        if "ssim" in self.weights:
-            for size in set(output_sizes):
-                # Not state: it follows from the size. A buffer, so that it moves with the module.
-                self.register_buffer(f"ssim_window_{size}", window_matrix(size), persistent=False)
+        self.functions = nn.ModuleDict({name: build_loss(name, output_sizes) for name in self.weights})
+        self.mask_function = build_loss(options.mask_loss_function, ())
 
     def forward(
         self, predictions: Sequence[Tensor], targets: Sequence[Tensor], masks: Mapping[str, Sequence[Tensor]]
@@ -99,8 +100,7 @@ class SwapLoss(nn.Module):
         # Losses are differences of nearly equal numbers: half precision would only measure its own rounding.
         with torch.autocast(targets[0].device.type, enabled=False):
             unweighted = tuple(
-                self._face_values(predictions[index].float(), targets[index], self._weight_map(masks, index))
-                for index in range(faces)
+                self._face_values(predictions[index].float(), targets[index], masks, index) for index in range(faces)
             )
             weighted = tuple({name: value * self.weights[name] for name, value in v.items()} for v in unweighted)
             parts = [value for values in weighted for value in values.values()]
@@ -116,27 +116,52 @@ class SwapLoss(nn.Module):
             None if mask is None else mask.detach(),
         )
 
-    def _face_values(self, prediction: Tensor, target: Tensor, weight_map: Tensor | None) -> dict[str, Tensor]:
+    def _face_values(
+        self, prediction: Tensor, target: Tensor, masks: Mapping[str, Sequence[Tensor]], index: int
+    ) -> dict[str, Tensor]:
         # Several functions read both, pixel by pixel: bring them into one layout once.
         prediction, target = prediction.contiguous(), target.contiguous()
+        regions = self._regions(masks, index)
+        weight_map = _weight_map(regions)
         values = {}
-        for name in self.weights:
-            if name == "ssim":
-                rows = self.get_buffer(f"ssim_window_{target.shape[-2]}")
-                loss = ssim_map(target, prediction, rows, rows)
+        for name, function in self.functions.items():
+            if not regions:
+                values[name] = function(target, prediction).mean()
+            elif cast("ImageLoss", function).spatial:
+                values[name] = (function(target, prediction) * weight_map).mean()
             else:
-                loss = PIXELWISE[name](target, prediction)
-            values[name] = (loss if weight_map is None else loss * weight_map).mean()
+                values[name] = _of_cut_outs(function, target, prediction, regions)
         return values
 
-    def _weight_map(self, masks: Mapping[str, Sequence[Tensor]], index: int) -> Tensor | None:
+    def _regions(self, masks: Mapping[str, Sequence[Tensor]], index: int) -> list[tuple[Tensor, int]]:
+        """The mask of the face with 1, then those of eyes and mouth, each with what it adds to that weight."""
         if not self.penalized:
-            return None
-        weight_map = masks["face"][index]
+            return []
+        regions = [(masks["face"][index], 1)]
         for name, multiplier in (("eye", self.eye_multiplier), ("mouth", self.mouth_multiplier)):
             if multiplier != 1 and name in masks:
-                weight_map = torch.addcmul(weight_map, weight_map, masks[name][index], value=multiplier - 1)
-        return weight_map
+                regions.append((masks[name][index], multiplier - 1))
+        return regions
+
+
+def _weight_map(regions: Sequence[tuple[Tensor, int]]) -> Tensor | None:
+    if not regions:
+        return None
+    weight_map = regions[0][0]
+    for mask, extra in regions[1:]:
+        weight_map = torch.addcmul(weight_map, weight_map, mask, value=extra)
+    return weight_map
+
+
+def _of_cut_outs(
+    function: nn.Module, target: Tensor, prediction: Tensor, regions: Sequence[tuple[Tensor, int]]
+) -> Tensor:
+    face = regions[0][0]
+    values = []
+    for number, (mask, weight) in enumerate(regions):
+        cut = mask if number == 0 else face * mask
+        values.append(function(target * cut, prediction * cut).mean() * weight)
+    return torch.stack(values).sum()
 
 
 def _function_weights(options: LossOptions) -> dict[str, float]:
@@ -150,9 +175,5 @@ def _function_weights(options: LossOptions) -> dict[str, float]:
     for name, percent in chosen:
         if name == "none" or percent <= 0:
             continue
-        if name not in loss_names():
-            raise ArgumentValueError(
-                f"There is no loss function called {name!r}.", advice=f"Choose one of: {', '.join(loss_names())}."
-            )
         weights[name] = weights.get(name, 0.0) + percent / 100
     return weights
