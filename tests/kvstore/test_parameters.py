@@ -205,8 +205,9 @@ def test_row_sparse_gradients_are_seen_or_announced() -> None:
 
 
 def test_a_dense_parameter_has_no_rows_to_pull() -> None:
-    with pytest.raises(StateError, match="dense"):
-        handle_of(1.0).row_sparse_data(torch.tensor([0]))
+    for call in (handle_of(1.0).row_sparse_data, handle_of(1.0).list_row_sparse_data):
+        with pytest.raises(StateError, match="dense"):
+            call(torch.tensor([0]))
 
 
 # --- life ------------------------------------------------------------------------------------------------------------
@@ -236,3 +237,11 @@ def test_a_model_whose_parameters_are_watched_can_be_copied() -> None:
     other = copy.deepcopy(model)
     other(torch.ones(1, 2)).sum().backward()
     assert not any(handle.is_fresh for handle in handles)
+
+
+def test_a_value_is_set_on_all_replicas_and_has_to_have_the_shape() -> None:
+    handle = handle_of(1.0, 2.0, replicas=2)
+    handle.set_data(torch.tensor([3.0, 4.0], dtype=torch.float64))
+    assert [replica.tolist() for replica in handle.replicas] == [[3.0, 4.0]] * 2
+    with pytest.raises(ArgumentValueError, match=r"the shape \(2,\), and the new value has \(3,\)"):
+        handle.set_data(torch.zeros(3))

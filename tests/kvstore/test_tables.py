@@ -142,7 +142,7 @@ def test_a_table_can_be_replaced_and_keeps_its_state(tmp_path: Any) -> None:
                 table = TableParameter("table", torch.zeros(6, 2))
                 trainer = make([table], kvstore="device", optimizer_params=settings)
                 trainer.load_states(tmp_path / "x.states")
-                trainer.set_data("table", kept)
+                table.set_data(kept)
             table.row_sparse_data(torch.tensor([step, 5])).values.square().sum().backward()
             trainer.step(1)
         return table.all_rows()
@@ -162,6 +162,14 @@ def test_a_table_without_a_trainer_has_no_rows() -> None:
     del trainer
     with pytest.raises(StateError, match="belongs to no trainer"):
         table.all_rows()
+
+
+def test_a_table_is_replaced_as_a_whole() -> None:
+    table = table_of()
+    with pytest.raises(ArgumentValueError, match="shape"):
+        table.set_data(torch.zeros(5, 2))
+    with pytest.raises(StateError, match="belongs to no trainer"):
+        table.set_data(torch.zeros(6, 2))
 
 
 def test_the_data_of_a_table_is_not_here() -> None:

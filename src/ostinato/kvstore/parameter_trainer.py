@@ -435,19 +435,7 @@ class ParameterTrainer:
 
         :raises ArgumentValueError: there is no such parameter, or the shape is another one.
         """
-        handle = self._handle(name)
-        if tuple(value.shape) != tuple(handle.shape):
-            raise ArgumentValueError(
-                f"{name!r} has the shape {tuple(handle.shape)}, and the new value has {tuple(value.shape)}."
-            )
-        if isinstance(handle, TableParameter):
-            self.open()
-            assert self._store is not None
-            self._store.set_value(handle.index, value)
-            return
-        with torch.no_grad():
-            for replica in handle.replicas:
-                replica.copy_(value)  # the next step notices, as it notices a loaded checkpoint
+        self._handle(name).set_data(value)
 
     def reset_store(self) -> None:
         """Forget the store, what it decided and the optimizer state that it holds; the next step starts anew.
@@ -469,6 +457,12 @@ class ParameterTrainer:
         self._store = self._decision = None
         self._queue = list(self._handles)
         self._versions.forget()
+
+    def replace_table(self, table: TableParameter, value: Tensor) -> None:
+        """Replace all rows of a table. A collective where the store is distributed."""
+        self.open()
+        assert self._store is not None
+        self._store.set_value(table.index, value)
 
     def pull_rows(self, table: TableParameter, row_ids: Sequence[Tensor]) -> list[RowSparse]:
         """Pull rows of a table, once for each list of row numbers. A collective where the store is distributed."""

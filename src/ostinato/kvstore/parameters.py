@@ -153,6 +153,27 @@ class ParameterHandle:
         """The value of the first replica."""
         return self.replicas[0].detach()
 
+    def set_data(self, value: Tensor) -> None:
+        """Replace the value of all replicas. A trainer notices at its next step, and keeps the optimizer state.
+
+        :param value: of the parameter's shape; any dtype and device.
+        :raises ArgumentValueError: the shape is another one.
+        """
+        self._check_shape(value)
+        with torch.no_grad():
+            for replica in self.replicas:
+                replica.copy_(value)
+
+    def _check_shape(self, value: Tensor) -> None:
+        if tuple(value.shape) != tuple(self.shape):
+            raise ArgumentValueError(
+                f"{self.name!r} has the shape {tuple(self.shape)}, and the new value has {tuple(value.shape)}."
+            )
+
+    def list_row_sparse_data(self, row_ids: Tensor) -> list[Any]:
+        """See :meth:`row_sparse_data`."""
+        return [self.row_sparse_data(row_ids)]
+
     def row_sparse_data(self, row_ids: Tensor) -> Any:
         """Only tables on a store have rows to pull.
 

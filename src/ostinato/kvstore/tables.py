@@ -129,6 +129,15 @@ class TableParameter(ParameterHandle):
             advice="Pull the rows you need with row_sparse_data(row_ids), or all of them with all_rows().",
         )
 
+    def set_data(self, value: Tensor) -> None:
+        """Replace all rows on the store; their optimizer state stays. All ranks call it.
+
+        :raises ArgumentValueError: the shape is another one.
+        :raises StateError: the table belongs to no trainer.
+        """
+        self._check_shape(value)
+        self._owner().replace_table(self, value)
+
     # --- rows ---------------------------------------------------------------------------------------------------
 
     def row_sparse_data(self, row_ids: Tensor) -> PulledRows:
