@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ostinato.errors import ArgumentValueError, ContractError
@@ -55,6 +55,7 @@ def test_a_base_rate_assigned_later_is_as_good_as_one_given_at_first(name: str) 
     assert [schedule(n) for n in range(30)] == [made(name, warmup_steps=5, base_lr=0.3)(n) for n in range(30)]
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(ARGUMENTS)), st.lists(st.integers(0, 40), max_size=20))
 def test_a_rate_depends_on_its_update_alone(name: str, order: list[int]) -> None:
     schedule = made(name, warmup_steps=2)

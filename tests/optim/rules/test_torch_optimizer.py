@@ -126,8 +126,10 @@ def test_weights_that_no_group_holds_are_refused_unless_there_is_one_group() -> 
     weight = torch.ones(3)
     Updater(TorchOptimizer(one_group))(0, torch.ones(3), weight)
     assert torch.equal(weight, torch.full((3,), 0.5))
+    updater = Updater(TorchOptimizer(two_groups))
     with pytest.raises(ArgumentValueError, match="in none of the 2 groups"):
-        Updater(TorchOptimizer(two_groups))(0, torch.ones(3), weight)
+        updater(0, torch.ones(3), weight)
+    assert updater.counts == {}
     assert torch.equal(weight, torch.full((3,), 0.5))
 
 

@@ -89,9 +89,8 @@ class TorchOptimizer(Optimizer):
         if self._instance is not None:
             return self._instance.param_groups[0]
         try:
-            return self.optimizer_class(
-                [torch.zeros((1, 1))], **self.torch_arguments
-            ).defaults  # some take matrices only
+            some = [torch.zeros((1, 1))]  # a matrix, because some classes take nothing else
+            return self.optimizer_class(some, **self.torch_arguments).defaults
         except TypeError as error:
             raise ArgumentTypeError(
                 f"torch.optim.{self.optimizer_class.__name__} does not take these arguments: {error}.",
@@ -160,6 +159,8 @@ class TorchOptimizer(Optimizer):
 
     def _check(self, index: Index, weight: Tensor, gradient: Gradient, state: State) -> None:
         super()._check(index, weight, gradient, state)
+        if self._instance is not None:
+            self._group_of(weight)
         if issubclass(self.optimizer_class, torch.optim.SparseAdam) and not isinstance(gradient, RowSparse):
             raise ArgumentValueError(
                 f"The gradient of weight {index!r} is dense, and SparseAdam takes row-sparse ones only.",
@@ -188,8 +189,8 @@ class TorchOptimizer(Optimizer):
         groups: dict[int, dict[str, Any]] = {}
         for job, target, gradient in zip(jobs, targets, gradients, strict=True):
             target.grad = gradient
-            options = {} if self._instance is None else self._group_of(job.weight)
-            groups.setdefault(id(options), {**options, "params": []})["params"].append(target)
+            options = None if self._instance is None else self._group_of(job.weight)
+            groups.setdefault(id(options), {**(options or {}), "params": []})["params"].append(target)
         for group in groups.values():
             self._multiply(group, step)
         engine = self.optimizer_class(list(groups.values()), **self.torch_arguments)
