@@ -156,7 +156,8 @@ class CollectiveStore(Store):
         assert self._group is not None
         if self._group.size == 1 or not flags:
             return list(flags)
-        return [total > 0 for total in self._group.sum_of([float(flag) for flag in flags])]
+        with naming_missing_workers(self._group):
+            return [total > 0 for total in self._group.sum_of([float(flag) for flag in flags])]
 
     # --- keys and values ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Generator
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -22,10 +21,15 @@ def naming_missing_workers(group: Group) -> Generator[None]:
     """Turn the failure of a collective in the block into an error that names the workers who did not come.
 
     :raises RankFailedError: a collective failed, or waited in vain. Field ``missing``: the ranks that are known not to
-        have come.
+        have come, or still wait.
     """
     try:
         yield
+    except RankFailedError as error:
+        # The group's own collectives know no names either, unless the one that failed has left a note.
+        if error.fields.get("rank") is not None or "missing" in error.fields:
+            raise
+        raise _lost(group, error) from error
     except RuntimeError as error:
         if isinstance(error, OstinatoError) or group.size == 1:
             raise
@@ -35,18 +39,18 @@ def naming_missing_workers(group: Group) -> Generator[None]:
         raise _lost(group, error) from error
 
 
-def _lost(group: Group, error: RuntimeError) -> RankFailedError:
+def _lost(group: Group, error: Exception) -> RankFailedError:
     missing = _roll_call(group)
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
-    who = (
-        "Another worker has"
-        if not missing
-        else f"Worker {missing[0]} has"
-        if len(missing) == 1
-        else f"Workers {', '.join(map(str, missing))} have"
-    )
+    if len(missing) == 1:  # whoever is gone never answers, so this is the one
+        what = f"Worker {missing[0]} has not taken part in the exchange of gradients"
+    elif missing:
+        names = ", ".join(map(str, missing))
+        what = f"An exchange of gradients failed; one of the workers {names} is gone, and the others still wait for it"
+    else:
+        what = "An exchange of gradients failed, although every worker is there"
     return RankFailedError(
-        f"{who} not taken part in the exchange of gradients, so worker {group.rank} of {group.size} cannot go on.",
+        f"{what}, so worker {group.rank} of {group.size} cannot go on.",
         advice="It was killed, hangs, or made another call than the others: look at its log, then start again from the "
         "last save.",
         rank=missing[0] if len(missing) == 1 else None,
@@ -65,8 +69,5 @@ def _roll_call(group: Group) -> list[int]:
         while others and time.monotonic() < end:
             others = [rank for rank in others if not store.check([str(rank)])]
             time.sleep(0.05)
-        if others and group.rank != 0:
-            # Whoever keeps the store stays until all have read, or as long as they may need.
-            store.set_timeout(timedelta(seconds=_SECONDS_TO_ANSWER))
         return others
     return []
