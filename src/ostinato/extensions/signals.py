@@ -33,8 +33,8 @@ class StopSignals:
             trainer.run()
         sys.exit(signals.exit_code)
 
-    With several ranks every rank has its own. A signal to any of them ends the run on all in the same iteration, the next
-    one in which they agree (``agree_every`` of the trainer): the grace has to last for that many iterations and the save.
+    With several ranks every rank has its own. A signal to any of them ends the run on all in the same iteration: the
+    next one in which they agree (``agree_every`` of the trainer). The grace has to last until then, and for the save.
 
     :param request_stop: called with the reason ``"signal"``, once.
     :param signals: which ones are handled.
