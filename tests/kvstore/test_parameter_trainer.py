@@ -6,6 +6,7 @@ import gc
 import itertools
 import logging
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,18 @@ from torch import nn
 from torch.nn import Parameter
 
 from ostinato.errors import UpdateRefusedError
-from ostinato.kvstore import LossScaler, ParameterTrainer, create, replica_parameters, replicate, split_and_load
+from ostinato.kvstore import (
+    AsyncStore,
+    LossScaler,
+    ParameterTrainer,
+    create,
+    replica_parameters,
+    replicate,
+    split_and_load,
+)
+from ostinato.kvstore.server_core import ServerCore
+from ostinato.kvstore.server_desk import ServerDesk
+from ostinato.kvstore.transport_in_process import InProcessTransport
 from ostinato.optim.rate_schedules import FactorSchedule
 from ostinato.optim.rules import SGD, registered_names
 
@@ -272,6 +284,29 @@ def test_a_row_sparse_gradient_that_turns_up_late_on_ranks_is_told_how_to_be_ann
     module(torch.tensor([1])).sum().backward()
     with pytest.raises(ValueError, match="grad_stype"):
         trainer.step(1)
+
+
+def test_an_asynchronous_worker_pulls_what_others_did_to_parameters_it_leaves_out() -> None:
+    desks = [ServerDesk(ServerCore(2))]
+    sides = []
+    for rank in range(2):
+        store = AsyncStore(
+            group=SimpleNamespace(rank=rank, size=2),  # type: ignore[arg-type]
+            transport=InProcessTransport(desks, worker=rank),
+        )
+        weights = two_parameters(1)
+        trainer = make(weights, kvstore=store)
+        trainer.open()
+        sides.append((trainer, weights))
+    (first, mine), (second, theirs) = sides
+    backward(theirs, b=[[4.0]])
+    second.step(1, ignore_stale_grad=True)
+    backward(mine, a=[[1.0, 2.0]])
+    first.step(1, ignore_stale_grad=True)
+    assert_near(mine["a"], 0.9, 1.8)
+    assert_near(mine["b"], -1.4)
+    second.step(1, ignore_stale_grad=True)
+    assert_near(theirs["a"], 0.9, 1.8)
 
 
 # --- rates and multipliers -------------------------------------------------------------------------------------------

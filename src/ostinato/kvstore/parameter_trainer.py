@@ -51,6 +51,8 @@ class _Found:
     """Trained, and some rank has back-propagated to it since its last update."""
     unsummed: list[ParameterHandle]
     """Fresh, and some rank's gradient is not the sum yet."""
+    resting: list[ParameterHandle]
+    """Trained, dense, and not fresh."""
     replaced: list[ParameterHandle]
     """Somebody wrote to the weight since its last update."""
 
@@ -318,6 +320,7 @@ class ParameterTrainer:
         return _Found(
             [handle for handle in there if fresh[handle.index]],
             [handle for handle in there if unsummed[handle.index]],
+            [handle for handle in there if not (fresh[handle.index] or isinstance(handle, TableParameter))],
             [handle for handle in self._handles if replaced[handle.index]],
         )
 
@@ -340,18 +343,20 @@ class ParameterTrainer:
         for handle in found.replaced:
             store.set_value(handle.index, handle.data())
         self._versions.remember(found.replaced)
-        if not fresh:
+        # What other workers did to parameters that have no gradient here has to be pulled; in step there is nothing.
+        pulled = found.resting if store.is_asynchronous else []
+        if not fresh and not pulled:
             return
         finite = store.pushpull(
-            [handle.index for handle in fresh],
-            [handle.gradients(fill=False) for handle in fresh],
-            [handle.weights() for handle in fresh],
-            [-handle.index for handle in fresh],
+            [handle.index for handle in (*fresh, *pulled)],
+            [*(handle.gradients(fill=False) for handle in fresh), *([] for _ in pulled)],
+            [handle.weights() for handle in (*fresh, *pulled)],
+            [-handle.index for handle in (*fresh, *pulled)],
             only_if_finite=self.loss_scaler is not None,
         )
-        if self._is_skipped(overflow=not finite):
+        if fresh and self._is_skipped(overflow=not finite):
             return
-        self._versions.remember(fresh)
+        self._versions.remember((*fresh, *pulled))
         for handle in fresh:
             handle.clear_fresh()
 
