@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import logging
-
 import pytest
 from kvstore_stand_ins import PlugInStore
 
@@ -47,16 +45,13 @@ def test_a_misspelt_name_is_no_local_store() -> None:
         create(3)  # type: ignore[arg-type]
 
 
-def test_a_plug_in_is_found_by_its_lower_cased_class_name_first(
-    clean_registry: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_plug_in_is_found_by_its_lower_cased_class_name_first(clean_registry: None) -> None:
     register(PlugInStore)
     assert isinstance(create("plugINstore"), PlugInStore)
     assert is_plug_in("PlugInStore")
     assert not is_plug_in("local")
-    with caplog.at_level(logging.WARNING):
+    with pytest.warns(UserWarning, match="'local' was taken"):
         register(PlugInStore, "local")
-    assert "'local' was taken" in caplog.text
     assert isinstance(create("local"), PlugInStore)
 
 

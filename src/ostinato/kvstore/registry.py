@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore.store import Store
 from ostinato.optim.nearest_names import did_you_mean
-
-_log = logging.getLogger(__name__)
 
 StoreFactory: TypeAlias = Callable[[str, Any], Store]
 """Makes a store from its lower-cased name and the group of processes to share it with (None: that of this process)."""
@@ -27,7 +25,7 @@ def register_built_in(name: str, factory: StoreFactory) -> None:
 def register(store: type[Store], name: str | None = None) -> type[Store]:
     """Enter a plug-in store under its lower-cased class name, or the name given; usable as a class decorator.
 
-    The class is called without arguments. A name that is taken is taken over, with a warning.
+    The class is called without arguments. A name that is taken is taken over, with a UserWarning.
 
     :raises ArgumentTypeError: the class is not a :class:`Store`.
     """
@@ -35,7 +33,11 @@ def register(store: type[Store], name: str | None = None) -> type[Store]:
         raise ArgumentTypeError(f"{store!r} is not a class derived from Store.", advice="Derive it from Store.")
     name = (name or store.__name__).lower()
     if name in _plug_ins or name in _built_in:
-        _log.warning("The store name %r was taken; from now on it means %s.", name, store.__qualname__)
+        warnings.warn(
+            f"The store name {name!r} was taken; from now on it means {store.__module__}.{store.__qualname__}.",
+            UserWarning,
+            stacklevel=2,
+        )
     _plug_ins[name] = lambda _name, _group: store()
     return store
 
