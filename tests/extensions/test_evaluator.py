@@ -261,7 +261,7 @@ def test_what_else_is_done_has_a_period_of_its_own_and_rests_as_the_model_does()
     first.initialize(trainer)
     observed: dict[str, Any] = {}
     for iteration in range(3, 25, 3):
-        trainer.updater.state.iteration = iteration
+        trainer.updater.state.iteration, trainer.observation = iteration, {}
         with scope(observed):
             first(trainer)
         if iteration == 12:  # a resume

@@ -21,12 +21,12 @@ from ostinato.loop import (
     TrainerView,
     Trigger,
     capture_random_state,
-    get_trigger,
     report,
     restore_random_state,
     scope,
 )
 from ostinato.loop.batches import batch_size, call_with_batch, to_device
+from ostinato.loop.inner_trigger import ask_inside, get_inner_trigger
 from ostinato.loop.loaders import loader_generators, no_batch_error
 from ostinato.loop.protocols import ExtensionFunction
 from ostinato.loop.unwrapping import unwrapped
@@ -101,7 +101,7 @@ class StandardEvaluator(Extension):
         self._function = function
         self._weight_by_batch = weight_by_batch
         self._shard = shard
-        self._also = {name: (call, get_trigger(when)) for name, (call, when) in (also or {}).items()}
+        self._also = {name: (call, get_inner_trigger(when)) for name, (call, when) in (also or {}).items()}
         self._group = group
         self._warned: set[str] = set()
 
@@ -191,7 +191,7 @@ class StandardEvaluator(Extension):
         if not self._also:
             return
         # Rank 0 decides: a trigger may look at a clock.
-        due = group.broadcast([trigger(trainer) for _, trigger in self._also.values()])
+        due = group.broadcast([ask_inside(trigger, trainer) for _, trigger in self._also.values()])
         for (call, _), is_due in zip(self._also.values(), due, strict=True):
             if is_due:
                 call(trainer)

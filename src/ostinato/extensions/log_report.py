@@ -11,13 +11,13 @@ from typing import Any, Literal, get_args
 import yaml
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
-from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.interval_means import IntervalMeans
 from ostinato.extensions.metrics_writer import strict_number
 from ostinato.extensions.name_lists import names_of
 from ostinato.extensions.report_file import ReportFile, checked_filename
 from ostinato.extensions.saved_format import check_format
 from ostinato.loop import PRIORITY_READER, Extension, TrainerView
+from ostinato.loop.inner_trigger import InnerTrigger
 
 STATE_FORMAT = 1
 LogFormat = Literal["json", "json-lines", "yaml"]

@@ -8,11 +8,11 @@ from typing import Any
 
 from ostinato.dist import Alone, Group
 from ostinato.dist.per_rank import PerRank, RankStates
-from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.interval_means import IntervalMeans
 from ostinato.extensions.observed_entries import check_key, value_of
 from ostinato.extensions.saved_format import check_format
 from ostinato.loop import PRIORITY_EDITOR, Extension, TrainerView, report
+from ostinato.loop.inner_trigger import InnerTrigger
 from ostinato.loop.triggers.parts import group_of
 
 STATE_FORMAT = 1

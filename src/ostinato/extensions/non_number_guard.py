@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ostinato.errors import NonFiniteError
-from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.loop import Extension, TrainerView
+from ostinato.loop.inner_trigger import InnerTrigger
 
 
 class NonNumberGuard(Extension):

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
-from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.interval_means import IntervalMeans
 from ostinato.extensions.name_lists import names_of
 from ostinato.extensions.optional_package import import_optional
 from ostinato.extensions.report_file import ReportFile, checked_filename
 from ostinato.extensions.saved_format import check_format
 from ostinato.loop import PRIORITY_READER, Extension, TrainerView
+from ostinato.loop.inner_trigger import InnerTrigger
 
 _log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ostinato.errors import ArgumentTypeError
-from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.report_file import ReportFile, checked_filename
 from ostinato.extensions.saved_format import check_format
 from ostinato.loop import PRIORITY_SNAPSHOT, Extension, TrainerView
+from ostinato.loop.inner_trigger import InnerTrigger
 
 STATE_FORMAT = 1
 _UPDATE_KEY = "/"  # no extension has this name, but one may be called update

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ostinato.dist import Alone, Group
 from ostinato.dist.per_rank import PerRank, RankStates
+from ostinato.loop.inner_trigger import ask_inside, get_inner_trigger
 from ostinato.loop.protocols import TrainerView
-from ostinato.loop.triggers.get_trigger import get_trigger
 from ostinato.loop.triggers.parts import group_of
 from ostinato.loop.triggers.trigger import Decided, Trigger, decided_by
 
@@ -46,8 +46,8 @@ class SaveDue(Trigger):
         *,
         on_asked: Callable[[TrainerView], None] | None = None,
     ) -> None:
-        self.every = get_trigger(every)
-        self.snapshot_every = get_trigger(snapshot_every)
+        self.every = get_inner_trigger(every)
+        self.snapshot_every = get_inner_trigger(snapshot_every)
         self.monitor = monitor
         self._on_asked = on_asked
         self.is_requested = False
@@ -67,7 +67,7 @@ class SaveDue(Trigger):
             if value is not None:
                 self.add(value)
         # Both are asked every time: a trigger that is not asked loses its place.
-        is_save_due, self.is_snapshot_due = self.every(trainer), self.snapshot_every(trainer)
+        is_save_due, self.is_snapshot_due = ask_inside(self.every, trainer), ask_inside(self.snapshot_every, trainer)
         if self._group.size == 1:
             return is_save_due or self.is_snapshot_due or self.is_requested
         return self._is_due_together(trainer, is_save_due)

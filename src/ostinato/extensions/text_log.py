@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from ostinato.errors import ArgumentTypeError
-from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.interval_means import IntervalMeans
 from ostinato.extensions.saved_format import check_format
 from ostinato.loop import PRIORITY_READER, Extension, TrainerView
+from ostinato.loop.inner_trigger import InnerTrigger
 
 _log = logging.getLogger(__name__)
 

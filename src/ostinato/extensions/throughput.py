@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.saved_format import check_format
 from ostinato.loop import PRIORITY_WRITER, Extension, TrainerView, report
+from ostinato.loop.inner_trigger import InnerTrigger
 
 STATE_FORMAT = 1
 

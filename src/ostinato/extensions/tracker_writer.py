@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ostinato.extensions.inner_trigger import InnerTrigger
 from ostinato.extensions.observed_values import HeldNumbers, ScalarFilter
 from ostinato.extensions.tracker import Point, RunInfo, Tracker
 from ostinato.loop import PRIORITY_READER, Extension, TrainerView
+from ostinato.loop.inner_trigger import InnerTrigger
 from ostinato.loop.protocols import Status
 
 _log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.loop.extension import PRIORITY_READER, PRIORITY_SNAPSHOT, Extension
+from ostinato.loop.inner_trigger import InnerTrigger, inner_triggers
 from ostinato.loop.protocols import ExtensionFunction, TriggerFunction
 from ostinato.loop.triggers.get_trigger import get_trigger
 from ostinato.loop.triggers.limit_trigger import LimitTrigger
@@ -35,13 +36,20 @@ class Registration:
         """Whether it runs after all triggers of the iteration were asked."""
         return self.priority <= PRIORITY_SNAPSHOT
 
+    @property
+    def inner_triggers(self) -> list[InnerTrigger]:
+        """The triggers that it asks itself."""
+        return inner_triggers(self.extension)
+
     def hook(self, name: str) -> Callable[..., Any] | None:
         """A method of the extension, if it is there and can be called."""
         return callable_attribute(self.extension, name)
 
     def describe(self) -> str:
         """The settings in one line; ranks compare it."""
-        return f"{self.name} (priority {self.priority}, trigger {describe_trigger(self.trigger)}, ranks {self.ranks})"
+        inside = "".join(f", inside it {describe_trigger(trigger)}" for trigger in self.inner_triggers)
+        trigger = describe_trigger(self.trigger)
+        return f"{self.name} (priority {self.priority}, trigger {trigger}{inside}, ranks {self.ranks})"
 
 
 class RegistrationList:

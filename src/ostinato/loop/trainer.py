@@ -132,6 +132,11 @@ class Trainer:
         return self.updater.state.iteration == 0
 
     @property
+    def agree_every(self) -> int:
+        """How many iterations lie between two agreements of the ranks on what passes slowly."""
+        return self._agree_every
+
+    @property
     def stop_reason(self) -> str | None:
         """Why a stop was requested, the same on every rank; ``None`` while it was not, or is not agreed on yet."""
         return self._stop_reason
@@ -321,6 +326,9 @@ class Trainer:
                 self._guarded(f"initialize of extension {known.name!r}", self._in_its_place(known, initialize), self)
             initialized.append(known)
         for known in self._registrations:
+            for trigger in known.inner_triggers if known not in here else ():
+                # The extension would do it, and it runs elsewhere; but all ranks ask.
+                self._guarded(f"initialize of the trigger inside extension {known.name!r}", trigger.initialize, self)
             initialize = callable_attribute(known.trigger, "initialize")
             if initialize is not None:
                 self._guarded(f"initialize of the trigger of extension {known.name!r}", initialize, self)
@@ -339,7 +347,9 @@ class Trainer:
             scope(self.observation) as reports,
         ):
             steps = [
-                _Step(known, trigger, self._wrapped(known, wraps) if known.name in here else _nothing)
+                _Step(
+                    known, trigger, self._asking(known, self._wrapped(known, wraps) if known.name in here else _nothing)
+                )
                 for known, trigger in zip(order, triggers, strict=True)
             ]
             ordinary = [step for step in steps if not step.registration.is_late]
@@ -385,6 +395,19 @@ class Trainer:
         for wrap in wraps:
             call = wrap(known.name, call)
         return call
+
+    def _asking(self, known: Registration, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A call of an extension, before which all ranks ask the triggers that it asks itself, where those need it."""
+        triggers = [trigger for trigger in known.inner_triggers if not trigger.is_equal_on_all_ranks]
+        if self.group.size == 1 or not triggers:
+            return call
+
+        def asking(trainer: Any) -> Any:
+            for trigger in triggers:
+                trigger.ask_together(trainer, self._agree_every)
+            return call(trainer)
+
+        return asking
 
     def _in_its_place(self, known: Registration, call: Callable[..., Any]) -> Callable[..., Any]:
         """A call of an extension, guarded if it runs on one of several ranks only."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from loop_stand_ins import CountingUpdater, ListOfSnapshots
 from thread_ranks import on_ranks
 
-from ostinato.extensions.inner_trigger import InnerTrigger
+from ostinato.extensions import Snapshot, StandardEvaluator
 from ostinato.loop import (
     EarlyStoppingTrigger,
     Extension,
@@ -24,6 +25,7 @@ from ostinato.loop import (
     Trigger,
     report,
 )
+from ostinato.loop.inner_trigger import InnerTrigger
 
 VALUES = [9, 7, 8, 6, 6, 5, 7, 4, 3, 3, 5, 2]
 ITERATIONS = len(VALUES)
@@ -159,3 +161,18 @@ def test_all_ranks_run_an_extension_in_the_same_iterations(name) -> None:
     assert results[0]["first"] == results[0]["or"]
     if name != "time":  # which ranks look at every tenth iteration only
         assert results[0]["first"] == fired({"alone": MAKERS[name]()})["alone"]
+
+
+def test_saving_and_what_an_evaluator_does_besides_may_share_it_too(tmp_path: Path) -> None:
+    shared, found = IntervalTrigger(2, "iteration"), {"first": [], "also": []}
+    trainer = Trainer(Updater(), (7, "iteration"), tmp_path)
+    trainer.extend(lambda t: found["first"].append(t.updater.state.iteration), "first", shared, priority=400)
+    besides = {"samples": (lambda t: found["also"].append(t.updater.state.iteration), shared)}
+    trainer.extend(StandardEvaluator({}, [0], lambda batch: 0, also=besides), trigger=(1, "iteration"))
+    saved: list[int] = []
+    trainer.extend(
+        Snapshot(every=shared, save_last=False, on_result=lambda result: saved.append(result.iteration)),
+    )
+    trainer.run()
+    assert found == {"first": [2, 4, 6], "also": [2, 4, 6]}
+    assert saved == [2, 4, 6]
