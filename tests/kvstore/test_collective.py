@@ -522,3 +522,20 @@ def test_workers_that_do_not_do_the_same_are_told(tmp_path: Path) -> None:
     for result in run_on_ranks(different_rates, folder=tmp_path, environment={CHECK_VARIABLE: "1"}):
         assert isinstance(result.error, StateError)
         assert "1.1" in str(result.error)
+
+
+def test_a_key_that_is_not_pushed_keeps_what_compression_owes_it() -> None:
+    store = CollectiveStore("dist_sync", Alone())
+    store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+    store.init(["a", "b"], [torch.zeros(3), torch.zeros(3)])
+    store.push(["a", "b"], [torch.full((3,), 0.4), torch.full((3,), 0.4)])
+    store.push("a", torch.full((3,), 0.4))
+    (state,) = store.residuals()
+    assert state["residuals"]["a"].tolist() == pytest.approx([0.3] * 3)
+    assert state["residuals"]["b"].tolist() == pytest.approx([0.4] * 3)
+    other = CollectiveStore("dist_sync", Alone())
+    with pytest.raises(StateError, match="compresses nothing"):
+        other.load_residuals([state])
+    other.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+    other.load_residuals([state])
+    assert torch.equal(other.residuals()[0]["residuals"]["a"], state["residuals"]["a"])

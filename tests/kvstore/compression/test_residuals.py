@@ -80,3 +80,21 @@ def test_a_parameter_that_changed_its_size_is_an_error() -> None:
     compressor.compress("a", gradients(0))
     with pytest.raises(StateError, match="40 elements"):
         compressor.compress("a", torch.zeros(3))
+
+
+def test_a_proposal_changes_nothing_until_it_is_accepted_and_then_only_what_counts() -> None:
+    proposing, plain = Compressor(SCHEME), Compressor(SCHEME)
+    layout = [("a", 7), ("b", 33)]
+    for compressor in (proposing, plain):
+        compressor.compress_together(layout, gradients(0))
+    before = proposing.state_dict()["residuals"]
+    proposal = proposing.propose(layout, gradients(1))
+    packed = plain.compress_together(layout, gradients(1))
+    assert torch.equal(proposal.packed, packed)
+    for key, kept in before.items():
+        assert torch.equal(proposing.residual(key), kept)
+    proposing.accept(proposal, only={"a"})
+    assert torch.equal(proposing.residual("a"), plain.residual("a"))
+    assert torch.equal(proposing.residual("b"), before["b"])
+    proposing.accept(proposal)
+    assert torch.equal(proposing.residual("b"), plain.residual("b"))
