@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from kvstore_stand_ins import OtherRankStore, make, two_parameters
 from torch import nn
 
+from ostinato.errors import StateError
 from ostinato.extensions.save import Snapshot
 from ostinato.kvstore import LoopOptimizer, LossScaler, ParameterTrainer, replica_parameters, replicate, split_and_load
 from ostinato.loop.reporter import report
@@ -51,7 +53,7 @@ def training(
     loader = [torch.randn(8, 4, generator=generator) for _ in range(7)]
     kind = TwoReplicas if replicas == 2 else StandardUpdater
     loss = None if replicas == 2 else lambda result, _batch: result.square().mean()
-    updater = kind(copies[0], LoopOptimizer(parameters), loader, loss_function=loss)  # type: ignore[arg-type]
+    updater = kind(copies[0], LoopOptimizer(parameters, copies), loader, loss_function=loss)  # type: ignore[arg-type]
     if isinstance(updater, TwoReplicas):
         updater.replicas = copies
     trainer = Trainer(updater, (limit, "iteration"), out=out)
@@ -115,3 +117,23 @@ def test_groups_can_be_read() -> None:
     (group,) = optimizer.param_groups
     assert group["params"] == [given["a"][0], given["b"][0]]
     assert group["lr"] == 0.1
+
+
+def test_it_opens_before_the_first_pass_that_trains_and_not_before_one_that_looks() -> None:
+    model = nn.Linear(2, 1)
+    parameters = make(dict(model.named_parameters()))
+    optimizer = LoopOptimizer(parameters, [model])
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        model(torch.ones(1, 2))
+    model.eval()
+    model(torch.ones(1, 2))
+    model.train()
+    with pytest.raises(StateError, match="decided by the first step"):
+        _ = parameters.update_on_kvstore
+    model(torch.ones(1, 2)).sum().backward()
+    assert parameters.update_on_kvstore is None
+    assert not model._forward_pre_hooks
+    optimizer.step()
+    del optimizer, parameters
+    other(torch.ones(1, 2))

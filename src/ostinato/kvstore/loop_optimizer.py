@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import torch
+from torch import nn
 
 from ostinato.kvstore.parameter_trainer import ParameterTrainer
 
@@ -14,22 +18,39 @@ class LoopOptimizer:
     ::
 
         trainer = ParameterTrainer(dict(model.named_parameters()), "adam", kvstore="dist_sync")
-        updater = StandardUpdater(model, LoopOptimizer(trainer), loader)
+        updater = StandardUpdater(model, LoopOptimizer(trainer, [model]), loader)
 
     Losses are scaled by the trainer's own ``loss_scaler``, not by a GradScaler, which would decide on every rank alone.
 
     :param trainer: what is stepped.
+    :param models: the trainer is opened right before one of these first runs in training, so that the first pass, after
+        a restore too, has rank 0's weights on all replicas and ranks. Without them the first step does it.
     :param batch_size: what the summed gradient is divided by. Left out, it is the number of losses in the sum, one for
         each replica on each rank, which is right for losses that are means over their batch.
     :param ignore_stale_grad: leave parameters alone that no rank has back-propagated to.
     """
 
     def __init__(
-        self, trainer: ParameterTrainer, *, batch_size: float | None = None, ignore_stale_grad: bool = False
+        self,
+        trainer: ParameterTrainer,
+        models: Iterable[nn.Module] = (),
+        *,
+        batch_size: float | None = None,
+        ignore_stale_grad: bool = False,
     ) -> None:
         self.trainer = trainer
         self.batch_size = batch_size
         self.ignore_stale_grad = ignore_stale_grad
+        mine = weakref.ref(self)
+
+        # A plain function: a model that is copied before it runs does not copy the trainer along.
+        def before_forward(module: nn.Module, _inputs: Any) -> None:
+            optimizer = mine()
+            # A rank may look at the model alone before training begins, and opening needs all of them.
+            if optimizer is not None and module.training and torch.is_grad_enabled():
+                optimizer._open()
+
+        self._waiting = [model.register_forward_pre_hook(before_forward) for model in models]
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -39,14 +60,19 @@ class LoopOptimizer:
         return [{"params": parameters, "lr": self.trainer.learning_rate}]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear all gradients. The first call opens the trainer, so that the first pass has the weights of rank 0."""
-        self.trainer.open()
+        """Clear all gradients."""
         self.trainer.zero_grad(set_to_none)
 
     def step(self) -> None:
         """Add up the gradients and apply them. A collective."""
         self.trainer.open()
         self.trainer.step(self._losses() if self.batch_size is None else self.batch_size, self.ignore_stale_grad)
+
+    def _open(self) -> None:
+        for hook in self._waiting:
+            hook.remove()
+        self._waiting.clear()
+        self.trainer.open()
 
     def _losses(self) -> int:
         store = self.trainer.kvstore
