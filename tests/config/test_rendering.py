@@ -53,6 +53,7 @@ def _values(record: OptionRecord) -> st.SearchStrategy[Any]:
         values = st.from_regex(record.pattern, fullmatch=True)
     else:
         values = st.text(min_size=1).map(str.strip).filter(bool)
+        values = st.lists(values, unique=True) if record.kind == "list" else values
     return st.none() | values if record.nullable else values
 
 
@@ -122,7 +123,9 @@ def test_the_reference_holds_every_option_with_its_facts() -> None:
     for record in RECORDS:
         assert page.count(f"### `{record.path}`\n") == 1
         assert (
-            f"* default: {record.default}".lower() in page.lower() or record.default is None or record.kind == "float"
+            f"* default: {record.default}".lower() in page.lower()
+            or record.default in (None, [])
+            or record.kind == "float"
         )
     assert "## `loss`\n\nWhat counts as a mistake, and how much.\n" in page
     assert "* a whole number from -25 to 25\n* default: 0\n* fixed: it decides what the model has learned" in page

@@ -64,7 +64,7 @@ def test_every_option_of_faceswap_is_here_but_the_search_for_the_learning_rate()
     named = {record.name for record in option_records(SwapOptions)}
 
     assert {name for _, name in _ROWS} - named == NOT_BUILT
-    assert named - {name for _, name in _ROWS} == {"seed", "name"}
+    assert named - {name for _, name in _ROWS} == {"seed", "name", "lpips_files"}
 
 
 def test_what_is_built_now() -> None:
@@ -73,7 +73,13 @@ def test_what_is_built_now() -> None:
     built = set(_SECTIONS["global.loss"]["loss_function"]["choices"])
     assert set(choices["loss.loss_function"]) == built
     for number in (2, 3, 4):
-        assert set(choices[f"loss.loss_function_{number}"]) == built | {"none", "flip"}
+        assert set(choices[f"loss.loss_function_{number}"]) == built | {
+            "none",
+            "flip",
+            "lpips_alex",
+            "lpips_squeeze",
+            "lpips_vgg16",
+        }
     assert choices["optimizer.optimizer"] == ("adam",)
     assert choices["model.name"] == ("original", "lightweight")
 
@@ -99,6 +105,16 @@ def test_defaults_fit_together() -> None:
             [("mask.learn_mask", "mask.mask_type"), ("loss.penalized_mask_loss", "mask.mask_type")],
         ),
         (SwapOptions(mask=MaskOptions(mask_type="none"), loss=LossOptions(penalized_mask_loss=False)), []),
+        (
+            SwapOptions(loss=LossOptions(loss_function_3="lpips_alex", loss_weight_3=25)),
+            [("loss.loss_function_3", "loss.lpips_files")],
+        ),
+        (
+            SwapOptions(
+                loss=LossOptions(loss_function_3="lpips_alex", loss_weight_3=25, lpips_files=["a.pth", "b.pth"])
+            ),
+            [],
+        ),
         (SwapOptions(model=ModelOptions(name="lightweight", lowmem=True)), [("model.lowmem", "model.name")]),
         (SwapOptions(model=ModelOptions(lowmem=True)), []),
         (
@@ -117,6 +133,7 @@ def test_values_that_make_no_sense_together_are_found(options: SwapOptions, path
     [
         (SwapOptions(loss=LossOptions(loss_function_3="mae")), "loss.loss_function_3"),
         (SwapOptions(loss=LossOptions(loss_weight_4=50)), "loss.loss_weight_4"),
+        (SwapOptions(loss=LossOptions(lpips_files=["alex.pth"])), "loss.lpips_files"),
         (SwapOptions(loss=LossOptions(penalized_mask_loss=False, eye_multiplier=1)), "loss.mouth_multiplier"),
         (SwapOptions(optimizer=OptimizerOptions(clipping_value=2.0)), "optimizer.clipping_value"),
         (SwapOptions(optimizer=OptimizerOptions(autoclip_history=5)), "optimizer.autoclip_history"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lpips_formula import formula_weights
 from torch import Tensor, nn
 
 from ostinato.config import LossOptions, OptimizerOptions
 from ostinato.optim import GradientClipper, build_optimizer
 from ostinato.swap.losses import SwapLoss, build_loss
+from ostinato.swap.losses.lpips_networks import NETWORKS
 
 FOLDER = "swap-losses-optimizers"
 STRIDES = {32: 1, 64: 3, 100: 7, 192: 7}
@@ -177,6 +180,48 @@ def test_edge_cases(golden: Path, name: str) -> None:
             assert values.mean().item() == pytest.approx(expected["mean"], abs=1e-3), case
         assert drawn.grad is not None
         assert torch.isfinite(drawn.grad).all(), case
+
+
+@pytest.mark.parametrize("color_order", ["rgb", "bgr"])
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_lpips_with_weights_made_by_a_formula(
+    golden: Path, name: str, color_order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AlexNet's golden numbers lack the last ReLU, which upstream leaves out and the published loss has."""
+    key = f"{name.removeprefix('lpips_')}_{color_order}_64"
+    network = NETWORKS[name]
+    loss = build_loss(name, (64,), {name: formula_weights(name)})
+    if name == "lpips_alex":
+        last = dataclasses.replace(network.layers[-1], relu=False)
+        monkeypatch.setattr(type(loss), "network", dataclasses.replace(network, layers=(*network.layers[:-1], last)))
+    target, prediction, _ = pictures(golden, 64)
+    if color_order == "bgr":
+        target, prediction = target.flip(1), prediction.flip(1)
+    target, prediction = target.contiguous(), prediction.contiguous().requires_grad_()
+    expected, stored = read(golden, "lpips.json"), arrays(golden, "lpips.npz")
+
+    values = loss(target, prediction)
+    values.mean().backward()
+
+    assert values.mean((1, 2, 3)).tolist() == pytest.approx(expected["values"][key]["per_item"], rel=1e-5)
+    np.testing.assert_allclose(values.detach().numpy()[:, :, ::2, ::2], stored[f"{key}/map"], rtol=0, atol=1e-6)
+    assert prediction.grad is not None
+    gradient = prediction.grad.flip(1) if color_order == "bgr" else prediction.grad
+    gradient, golden_gradient = gradient.numpy()[:, :, ::3, ::3], stored[f"{key}/grad"]
+    # Another processor's convolutions round otherwise, and rounding decides here and there which pixel of a square is
+    # the largest: most entries agree to 1e-6 of the largest.
+    assert np.linalg.norm(gradient - golden_gradient) < 1e-3 * np.linalg.norm(golden_gradient)
+    assert np.quantile(np.abs(gradient - golden_gradient), 0.99) < 1e-5 * np.abs(golden_gradient).max()
+
+
+def test_lpips_networks_have_the_golden_tensors_and_sizes(golden: Path) -> None:
+    expected = read(golden, "lpips.json")
+    for name, network in NETWORKS.items():
+        short = name.removeprefix("lpips_")
+        layers = expected["layers"][short]
+        assert [[key, list(shape)] for key, shape in network.trunk_shapes.items()] == layers["trunk"]
+        assert [list(shape) for _, shape in layers["linear"]] == [[1, n, 1, 1] for n in network.channels]
+        assert expected["min_size"][short] == network.smallest
 
 
 def collator_cases() -> list[str]:

@@ -33,29 +33,33 @@ ExtraLoss = Literal[
     "laploss",
     "ffl",
     "flip",
+    "lpips_alex",
+    "lpips_squeeze",
+    "lpips_vgg16",
 ]
-
-_NOT_BUILT_EXTRA = ("lpips_alex", "lpips_squeeze", "lpips_vgg16")
 
 _KINDS = """ssim compares structure (edges and textures) the way an eye does. ms_ssim does so on five scales at once;
 it suits outputs of 176 pixels and more, and takes none below 48. mse compares pixels and punishes large mistakes most;
 mae treats all mistakes alike; logcosh and smooth_loss treat small mistakes as mse does and large ones as mae does.
-l_inf_norm sees only the single worst pixel of each colour. gmsd and pixel_gradient_diff compare edges, and do not
-see what colour plain areas have; the numbers of pixel_gradient_diff are a hundred times those of mse, so give it a small weight. laploss compares
-details of several sizes, the finest most, and hardly sees whether the whole face is too bright. ffl compares the
-frequencies in a face, such as the fine lines of hair, and looks most at those that are furthest off."""
+l_inf_norm sees only the single worst pixel of each colour. gmsd and pixel_gradient_diff compare edges, and do not see
+what colour plain areas have; the numbers of pixel_gradient_diff are a hundred times those of mse, so give it a small
+weight. laploss compares details of several sizes, the finest most, and hardly sees whether the whole face is too
+bright. ffl compares the frequencies in a face, such as the fine lines of hair, and looks most at those that are
+furthest off."""
 
-_COMPANIONS = """flip counts what a viewer would notice if the two pictures took each other's place; it overlooks grids
-and moire patterns, so it cannot be the first."""
+_COMPANIONS = """flip counts what a viewer would notice if the two pictures took each other's place. lpips_alex,
+lpips_squeeze and lpips_vgg16 compare what a network that was trained to name objects sees in the faces; they need files
+that you name in lpips_files, and outputs of 63, 49 and 48 pixels or more, and lpips_vgg16 makes training several times
+slower. These four overlook grids and moire patterns, so they cannot be the first; 25 percent is plenty for an lpips
+loss."""
 
 
 def _extra_function(default: str, which: str) -> ExtraLoss:
     return option(
         default,
         group="loss",
-        not_built=_NOT_BUILT_EXTRA,
         help=f"""The {which} loss, added to the first. The functions are those of loss_function, where they are
-        explained, and one more: {_COMPANIONS} Its share is set by the weight of the same number. Choose none to go
+        explained, and four more: {_COMPANIONS} Its share is set by the weight of the same number. Choose none to go
         without. Do not add losses because they are there: each one makes training slower and pulls the others
         aside.""",
     )
@@ -91,6 +95,16 @@ class LossOptions(Options):
     loss_weight_3: int = _extra_weight(0, "third")
     loss_function_4: ExtraLoss = _extra_function("none", "fourth")
     loss_weight_4: int = _extra_weight(0, "fourth")
+    lpips_files: list[str] = option(
+        [],
+        group="loss",
+        expects="paths of files, with commas between them",
+        help="""The files with the weights of the lpips losses, two for each: the trunk, which is a network trained to
+        name objects, and the head, which says how much each of its channels matters. Put commas between the paths; the
+        order and the names do not matter, since each file is recognised by what is in it. When one is missing, training
+        does not start, and says how to get it. Leave it empty when no loss is called lpips. Keep the files where they
+        are as long as you train, because the run does not hold a copy of them.""",
+    )
     mask_loss_function: Literal["mse", "mae"] = option(
         "mse",
         group="loss",
@@ -132,9 +146,27 @@ class LossOptions(Options):
         hair in the crop should be learned as well, or when your faces have no masks and no landmarks.""",
     )
 
+    def conflicts(self) -> list[Conflict]:
+        """An lpips loss without its files."""
+        if self.lpips_files:
+            return []
+        message = "needs the files of its weights; name its trunk and its head in lpips_files, or choose another loss"
+        return [Conflict((path, "lpips_files"), f"{name} {message}") for path, name in self._lpips_losses()]
+
+    def _lpips_losses(self) -> list[tuple[str, str]]:
+        """The options that switch an lpips loss on, and its name."""
+        return [
+            (f"loss_function_{number}", getattr(self, f"loss_function_{number}"))
+            for number in (2, 3, 4)
+            if getattr(self, f"loss_function_{number}").startswith("lpips_")
+            and getattr(self, f"loss_weight_{number}") > 0
+        ]
+
     def idle(self) -> list[Conflict]:
-        """Weights without a function, functions without a weight, and multipliers without a mask."""
+        """Weights without a function, functions without a weight, multipliers without a mask, and files not needed."""
         remarks = []
+        if self.lpips_files and not self._lpips_losses():
+            remarks.append(Conflict(("lpips_files", "loss_function_2"), "no loss that counts is called lpips"))
         for number in (2, 3, 4):
             name, weight = f"loss_function_{number}", f"loss_weight_{number}"
             if getattr(self, name) != "none" and getattr(self, weight) == 0:

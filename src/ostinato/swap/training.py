@@ -37,7 +37,7 @@ from ostinato.swap.face_folders import (
     scan_timelapse,
     with_centering,
 )
-from ostinato.swap.losses import SwapLoss
+from ostinato.swap.losses import SwapLoss, function_weights, read_lpips_weights
 from ostinato.swap.memory import memory_advice
 from ostinato.swap.models import SwapModel, build_model
 from ostinato.swap.request import TrainingRequest
@@ -196,7 +196,8 @@ def _build(
     assert options.seed is not None
     if request.freeze_encoder:
         model.encoder.requires_grad_(False)
-    loss = SwapLoss(options.loss, options.mask.learn_mask, model.output_sizes).to(device)
+    lpips_weights = read_lpips_weights(function_weights(options.loss), options.loss.lpips_files)
+    loss = SwapLoss(options.loss, options.mask.learn_mask, model.output_sizes, lpips_weights).to(device)
     optimizer = build_optimizer(model.named_parameters(), options.optimizer)
     loader = SwapLoader(
         {side: scan.paths for side, scan in folders.scans.items()},

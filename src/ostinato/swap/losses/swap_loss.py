@@ -15,6 +15,7 @@ from ostinato.swap.losses.names import build_loss
 if TYPE_CHECKING:
     from ostinato.config import LossOptions
     from ostinato.swap.losses.image_loss import ImageLoss
+    from ostinato.swap.losses.lpips_weights import LpipsWeights
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,25 @@ class SwapLoss(nn.Module):
         twice counts with the sum of its weights; ``none`` and weight 0 leave a function out.
     :param learn_mask: the last prediction is a mask.
     :param output_sizes: sides of the face outputs, pixels, smallest first.
-    :raises ArgumentValueError: a function is unknown, none is left, or an output is too small for one.
+    :param lpips_weights: for each lpips loss its weights, as :func:`read_lpips_weights` gives them.
+    :raises ArgumentValueError: a function is unknown, an output is too small for one, or the weights are missing.
     """
 
-    def __init__(self, options: LossOptions, learn_mask: bool, output_sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        options: LossOptions,
+        learn_mask: bool,
+        output_sizes: Sequence[int],
+        lpips_weights: Mapping[str, LpipsWeights] | None = None,
+    ) -> None:
         super().__init__()
-        self.weights = _function_weights(options)
+        self.weights = function_weights(options)
         self.learn_mask = learn_mask
         self.output_sizes = tuple(output_sizes)
         self.penalized = options.penalized_mask_loss
         self.eye_multiplier = options.eye_multiplier
         self.mouth_multiplier = options.mouth_multiplier
-        self.functions = nn.ModuleDict({name: build_loss(name, output_sizes) for name in self.weights})
+        self.functions = nn.ModuleDict({name: build_loss(name, output_sizes, lpips_weights) for name in self.weights})
         self.mask_function = build_loss(options.mask_loss_function, ())
 
     def forward(
@@ -164,7 +172,8 @@ def _of_cut_outs(
     return torch.stack(values).sum()
 
 
-def _function_weights(options: LossOptions) -> dict[str, float]:
+def function_weights(options: LossOptions) -> dict[str, float]:
+    """The functions that count, in the order of the options, and how much each counts."""
     chosen = [
         (options.loss_function, 100),
         (options.loss_function_2, options.loss_weight_2),
