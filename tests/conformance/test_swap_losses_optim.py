@@ -197,21 +197,21 @@ def test_lpips_with_weights_made_by_a_formula(
     target, prediction, _ = pictures(golden, 64)
     if color_order == "bgr":
         target, prediction = target.flip(1), prediction.flip(1)
-    target, prediction = target.contiguous(), prediction.contiguous().requires_grad_()
     expected, stored = read(golden, "lpips.json"), arrays(golden, "lpips.npz")
 
     values = loss(target, prediction)
-    values.mean().backward()
-
     assert values.mean((1, 2, 3)).tolist() == pytest.approx(expected["values"][key]["per_item"], rel=1e-5)
-    np.testing.assert_allclose(values.detach().numpy()[:, :, ::2, ::2], stored[f"{key}/map"], rtol=0, atol=1e-6)
-    assert prediction.grad is not None
-    gradient = prediction.grad.flip(1) if color_order == "bgr" else prediction.grad
-    gradient, golden_gradient = gradient.numpy()[:, :, ::3, ::3], stored[f"{key}/grad"]
-    # Another processor's convolutions round otherwise, and rounding decides here and there which pixel of a square is
-    # the largest: most entries agree to 1e-6 of the largest.
-    assert np.linalg.norm(gradient - golden_gradient) < 1e-3 * np.linalg.norm(golden_gradient)
-    assert np.quantile(np.abs(gradient - golden_gradient), 0.99) < 1e-5 * np.abs(golden_gradient).max()
+    np.testing.assert_allclose(values.numpy()[:, :, ::2, ::2], stored[f"{key}/map"], rtol=0, atol=1e-6)
+
+    # In float32, rounding decides here and there which pixel of a square is the largest, so the gradient is not the
+    # same on every processor.
+    exact = prediction.double().requires_grad_()
+    loss.double()(target.double(), exact).mean().backward()
+    assert exact.grad is not None
+    gradient = exact.grad.flip(1) if color_order == "bgr" else exact.grad
+    golden_gradient = stored[f"{key}/grad"]
+    atol = 1e-5 * float(np.abs(golden_gradient).max())
+    np.testing.assert_allclose(gradient.numpy()[:, :, ::3, ::3], golden_gradient, rtol=0, atol=atol)
 
 
 def test_lpips_networks_have_the_golden_tensors_and_sizes(golden: Path) -> None:
