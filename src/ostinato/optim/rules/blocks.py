@@ -17,8 +17,8 @@ from torch import Tensor
 HALF_PRECISION = frozenset({torch.float16, torch.bfloat16})
 
 ELEMENTS_PER_CORE = 2**18
-"""Block size per CPU thread: five float32 tensors of it take 5 MiB of cache. Smaller blocks cost more in calls than they
-save in traffic (``benchmarks/optimizer_step.py``)."""
+"""Block size per CPU thread: five float32 tensors of it take 5 MiB of cache. Smaller blocks cost more in calls than
+they save in traffic (``benchmarks/optimizer_step.py``)."""
 ELEMENTS_ON_ACCELERATORS = 2**24
 UNCUT = 2**60
 """More than any tensor holds."""
