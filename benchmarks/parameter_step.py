@@ -4,7 +4,8 @@
 
 The ranks are gloo processes on this machine, one thread each. In every round each way of training makes one step after
 the other, so that all of them meet the same load; shown are medians over rounds, and the median of each round's ratio
-to DistributedDataParallel. *handed over* is what a rank gives to its collectives in one step, counted at the calls;
+to DistributedDataParallel. *busy* is the processor time of one rank, which other programs on the machine hardly
+change. *handed over* is what a rank gives to its collectives in one step, counted at the calls;
 *loopback* is what the machine's loopback device carried in a step (all ranks, and whoever else uses it).
 """
 
@@ -109,23 +110,25 @@ def run(rank: int, arguments: argparse.Namespace, place: str, results: Any) -> N
         ways = {name: make() for name, make in makers.items()}
         inputs = torch.randn(arguments.batch, round((size / LAYERS) ** 0.5))
         times: dict[str, list[float]] = {name: [] for name in ways}
+        busy: dict[str, list[float]] = {name: [] for name in ways}
         on_the_wire: dict[str, list[int]] = {name: [] for name in ways}
         handed: dict[str, Counter[str]] = {}
         for number in range(arguments.rounds + 2):  # the first two warm up: buckets are made, states too
             for name, step in ways.items():
                 before = step.handed_over()
                 group.barrier()
-                bytes_before, start = loopback_bytes(), time.perf_counter()
+                bytes_before, start, own_start = loopback_bytes(), time.perf_counter(), time.process_time()
                 step(inputs)
-                seconds = time.perf_counter() - start
+                seconds, own_seconds = time.perf_counter() - start, time.process_time() - own_start
                 group.barrier()
                 if number >= 2:
                     times[name].append(seconds)
+                    busy[name].append(own_seconds)
                     on_the_wire[name].append(loopback_bytes() - bytes_before)
                     handed[name] = step.handed_over() - before
         memory = {name: step.state_bytes() for name, step in ways.items()}
         if rank == 0:
-            results.put((times, on_the_wire, handed, memory))
+            results.put((times, busy, on_the_wire, handed, memory))
 
 
 def main() -> None:
@@ -145,22 +148,23 @@ def main() -> None:
             process.join()
         if any(process.exitcode for process in ranks):
             raise SystemExit("a rank failed; its own output says why")
-        times, on_the_wire, handed, memory = results.get()
+        times, busy, on_the_wire, handed, memory = results.get()
     theirs = times["DistributedDataParallel"]
     gradient = 4 * arguments.parameters
     print(f"{arguments.ranks} ranks, {arguments.parameters:,} parameters, batch {arguments.batch}")
     print(
-        f"{'':28}{'ms a step':>11}{'ratio':>8}{'state MiB':>11}{'handed over MiB':>17}{'of float32':>12}"
+        f"{'':28}{'ms a step':>11}{'ratio':>8}{'busy ms':>9}{'state MiB':>11}{'handed over MiB':>17}{'of float32':>12}"
         f"{'loopback MiB':>14}"
     )
     for name, seconds in times.items():
         ratio = statistics.median(one / other for one, other in zip(seconds, theirs, strict=True))
         given = sum(handed[name].values())
-        print(
-            f"{name:28}{statistics.median(seconds) * 1e3:11.0f}{ratio:8.2f}{memory[name] / 2**20:11.1f}"
-            + (f"{given / 2**20:17.2f}{f'1/{gradient / given:.1f}':>12}" if given else f"{'':29}")
-            + f"{statistics.median(on_the_wire[name]) / 2**20:14.1f}"
+        line = (
+            f"{name:28}{statistics.median(seconds) * 1e3:11.0f}{ratio:8.2f}{statistics.median(busy[name]) * 1e3:9.0f}"
         )
+        line += f"{memory[name] / 2**20:11.1f}"
+        line += f"{given / 2**20:17.2f}{f'1/{gradient / given:.1f}':>12}" if given else f"{'':29}"
+        print(line + f"{statistics.median(on_the_wire[name]) / 2**20:14.1f}")
 
 
 if __name__ == "__main__":

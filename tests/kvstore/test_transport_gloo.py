@@ -63,6 +63,7 @@ def all_is_well(placement: Any, meeting: Path) -> Any:
     out = torch.zeros(40)
     store.broadcast("w", torch.arange(40.0) + placement.rank, out)
     begun = out.clone()
+    store.barrier()  # nobody waits for anybody by themselves: a push may come before another worker's first pull
     for _ in range(5):
         store.pushpull("w", torch.full((40,), float(placement.rank)), out)
     store.barrier()
