@@ -5,15 +5,15 @@ store only adds up, and every replica applies the same optimizer to its own copy
 
 Whether there is a store at all:
 
-=========================================  ========  ===========================================
-``kvstore``                                replicas  store
-=========================================  ========  ===========================================
-None                                       any       none; replicas are still added up
-an object                                  any       that object
-a name with ``dist``, or of a plug-in      any       created
-``local``, ``device``                      1         none, unless a weight is row-sparse
-``local``, ``device``                      2 or more created
-=========================================  ========  ===========================================
+=========================================  =========  ===========================================
+``kvstore``                                replicas   store
+=========================================  =========  ===========================================
+None                                       any        none; replicas are still added up
+an object                                  any        that object
+a name with ``dist``, or of a plug-in      any        created
+``local``, ``device``                      1          none, unless a weight is row-sparse
+``local``, ``device``                      2 or more  created
+=========================================  =========  ===========================================
 
 Where the update runs, by what was asked for (``update_on_kvstore``). *env* is the variable ``MXNET_UPDATE_ON_KVSTORE``;
 ``T`` is on the store, ``F`` on the replicas, ``-`` on the replicas because there is no store:

@@ -26,15 +26,15 @@ class CompressionScheme:
 
     With r = residual + gradient, per element:
 
-    =======  ==============  ====  =====  =================
-    type     condition       code  value  residual becomes
-    =======  ==============  ====  =====  =================
-    2bit     r >= threshold  11    +T     r - T
-    2bit     r <= -threshold 10    -T     r + T
-    2bit     otherwise       00    0      r
-    1bit     r > threshold   1     +1     r - 1
-    1bit     otherwise       0     -1     r + 1
-    =======  ==============  ====  =====  =================
+    =======  ===============  ====  =====  =================
+    type     condition        code  value  residual becomes
+    =======  ===============  ====  =====  =================
+    2bit     r >= threshold   11    +T     r - T
+    2bit     r <= -threshold  10    -T     r + T
+    2bit     otherwise        00    0      r
+    1bit     r > threshold    1     +1     r - 1
+    1bit     otherwise        0     -1     r + 1
+    =======  ===============  ====  =====  =================
 
     One quantum leaves per round however large r is. The threshold meets the gradient as it is pushed: before any
     rescaling, a sum over the samples of one worker. An element whose r is not a finite number is sent as the table

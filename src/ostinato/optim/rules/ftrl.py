@@ -23,7 +23,7 @@ class Ftrl(Optimizer):
     The weight is computed anew from z and n: at the first update an element with zero gradient becomes 0, whatever it
     was. A rate of 0 leaves weight and state alone.
 
-    :param lamda1: below this, |z| makes a weight of 0.
+    :param lamda1: a z whose size is below this makes a weight of 0.
     :param beta: see above.
     :param lazy_update: True lets a row-sparse gradient change the listed rows only. A parameter whose ``stype`` is
         ``"row_sparse"`` is always updated so. False: the dense rule.
