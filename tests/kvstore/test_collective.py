@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ostinato.dist import Alone
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
-from ostinato.kvstore.collective import CHECK_VARIABLE, CollectiveStore
+from ostinato.kvstore.collective import CollectiveStore
+from ostinato.kvstore.collective_agreement import CHECK_VARIABLE
 from ostinato.kvstore.compression import CompressionScheme, Compressor, decode
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Updater, create

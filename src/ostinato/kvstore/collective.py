@@ -8,8 +8,6 @@ same calls with the same keys in the same order. Pulls of dense keys are not: ev
 from __future__ import annotations
 
 import logging
-import os
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,8 +22,10 @@ from ostinato.errors import ArgumentValueError, StateError
 from ostinato.kvstore.buckets import BUCKET_BYTES, Bucket, plan_buckets
 from ostinato.kvstore.buckets_exchange import Agreement, BucketExchange
 from ostinato.kvstore.buckets_in_flight import Compressing, Flight
+from ostinato.kvstore.collective_agreement import checks_workers, require_same
 from ostinato.kvstore.collective_calls import Collectives, Pending, seat_of_this_process
 from ostinato.kvstore.collective_failures import naming_missing_workers
+from ostinato.kvstore.collective_residuals import gather_residuals
 from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finite, residuals_for_rank
 from ostinato.kvstore.compression.exchange import Route, cheaper_route
 from ostinato.kvstore.keys import KeyKind, arranged, key_list
@@ -41,9 +41,6 @@ from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Optimizer, Updater
 
 _log = logging.getLogger(__name__)
-
-CHECK_VARIABLE = "OSTINATO_CHECK_WORKERS"
-"""Set to 1, workers compare before every exchange what they are about to do, at the price of one small message."""
 
 
 class CollectiveStore(Store):
@@ -172,7 +169,7 @@ class CollectiveStore(Store):
             if len(given) != 1:
                 raise ArgumentValueError(f"The key {one!r} is initialised with {len(given)} values instead of one.")
         firsts = {one: as_value(given[0]) for one, given in values.items()}
-        self._check_alike("initialises", {k: (tuple(v.shape), str(v.dtype)) for k, v in firsts.items()}, always=True)
+        self._require_same("initialises", {k: (tuple(v.shape), str(v.dtype)) for k, v in firsts.items()})
         dense: dict[Key, Tensor] = {}
         with naming_missing_workers(self._workers), torch.no_grad():
             for one, first in firsts.items():
@@ -307,7 +304,8 @@ class CollectiveStore(Store):
         given = {key: [as_value(one) for one in pushed] for key, pushed in values.items()}
         for key, pushed in given.items():
             self._check_pushed(key, pushed)
-        self._check_alike("exchanges", dict.fromkeys(given, only_if_finite))
+        if checks_workers():
+            self._require_same("exchanges", dict.fromkeys(given, only_if_finite))
         with naming_missing_workers(self._workers), torch.no_grad():
             dense, sparse, agreement = self._agree_on_rows(given)
             flights = self._buckets.exchange(dense, agreement)
@@ -562,22 +560,10 @@ class CollectiveStore(Store):
         worker receives all of them."""
         if self._compressor is None:
             return []
-        own = self._compressor.state_dict()
-        if self._workers.size == 1:
-            return [own]
-        collectives = self._open()
         with naming_missing_workers(self._workers):
-            sizes = self._workers.gather({key: len(kept) for key, kept in own["residuals"].items()})
-            states: list[dict[str, Any]] = [{**own, "residuals": {}} for _ in sizes]
-            for key in sorted({key for one in sizes for key in one}, key=str):
-                size = max(one.get(key, 0) for one in sizes)
-                kept = own["residuals"].get(key, torch.zeros(size)).to(self._home(key)[2])
-                whole = kept.new_empty(size * len(sizes))
-                collectives.all_gather(whole, kept).wait()
-                for state, part, one in zip(states, whole.split(size), sizes, strict=True):
-                    if key in one:
-                        state["residuals"][key] = part.clone()
-        return states
+            return gather_residuals(
+                self._compressor.state_dict(), self._workers, self._open(), lambda key: self._home(key)[2]
+            )
 
     def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
         """See :meth:`Store.load_residuals`. With another number of workers, what is owed in sum stays the same; see
@@ -660,34 +646,22 @@ class CollectiveStore(Store):
             if isinstance(value, RowSparse):
                 value.checked()
 
-    def _check_alike(self, verb: str, facts: Mapping[Key, Any], *, always: bool = False) -> None:
-        """Compare what the workers are about to do; cheap, because a checksum comes first."""
-        group = self._workers
-        if group.size == 1 or not (always or os.environ.get(CHECK_VARIABLE, "") not in ("", "0")):
-            return
-        told = repr(list(facts.items()))
+    def _require_same(self, verb: str, facts: Mapping[Any, Any]) -> None:
+        said = repr(list(facts.items()))
         if self._updater is not None:
             settings = self._updater.optimizer
-            told += f" rate {settings.learning_rate} wd {settings.wd} rescale_grad {settings.rescale_grad}"
-        sums = group.gather(zlib.crc32(told.encode()))
-        if len(set(sums)) == 1:
-            return
-        texts = group.gather(told)
-        other = next(rank for rank, text in enumerate(texts) if text != texts[0])
-        raise StateError(
-            f"Worker {other} {verb} something else than worker 0: {_difference(texts[other], texts[0])}.",
-            advice="All workers use the same parameters in the same order, the same rate and the same batch size.",
-            worker=other,
-        )
+            said += f" rate {settings.learning_rate} wd {settings.wd} rescale_grad {settings.rescale_grad}"
+        require_same(self._workers, verb, said)
 
     def check_workers_agree(self, facts: Mapping[str, Any]) -> None:
         """Compare facts such as rates and scales over the workers, when the environment asks for such checks
-        (:data:`CHECK_VARIABLE`). A collective then.
+        (:data:`~ostinato.kvstore.collective_agreement.CHECK_VARIABLE`). A collective then.
 
         :raises StateError: a worker says something else; the first difference is named.
         """
         self._open()
-        self._check_alike("uses", facts)  # pyrefly: ignore
+        if checks_workers():
+            self._require_same("uses", facts)
 
 
 def _as_rows(dense: Tensor) -> RowSparse:
@@ -695,12 +669,6 @@ def _as_rows(dense: Tensor) -> RowSparse:
     flat = dense.detach().reshape(len(dense), -1)
     rows = torch.nonzero((flat != 0).any(dim=1)).reshape(-1)
     return RowSparse(rows, dense.detach()[rows], tuple(dense.shape))
-
-
-def _difference(one: str, other: str) -> str:
-    start = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    start = max(0, start - 20)
-    return f"...{one[start : start + 60]}... and not ...{other[start : start + 60]}..."
 
 
 for _name in ("dist_sync", "dist_device_sync"):

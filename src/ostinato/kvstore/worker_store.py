@@ -224,7 +224,8 @@ class AsyncStore(Store):
     def broadcast(
         self, key: Key | Sequence[Key], value: Values, out: Outputs, priority: int | Sequence[int] = 0
     ) -> None:
-        """See :meth:`Store.broadcast`."""
+        """See :meth:`Store.broadcast`. Nobody waits for the slowest worker: another one may have pushed before this
+        one pulls."""
         self.init(key, value)
         self.pull(key, out, priority)
 
