@@ -9,7 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from ostinato.dist.launching import DEFAULT_PORT, Helper, Job, fill_hosts, find_this_host, parse_hosts, read_host_file
+from ostinato.dist.launching import (
+    DEFAULT_PORT,
+    Helper,
+    Host,
+    Job,
+    fill_hosts,
+    find_this_host,
+    parse_hosts,
+    read_host_file,
+)
 from ostinato.dist.launching import launch as launch_job
 from ostinato.errors import UsageError
 
@@ -71,7 +80,7 @@ def launch(
     elif hostfile is not None:
         named = read_host_file(hostfile)
     else:
-        named = parse_hosts(f"localhost:{1 if ranks is None else max(1, ranks)}")
+        named = [Host("localhost", 1 if ranks is None else ranks)]
     slots = sum(host.slots for host in named)
     filled = fill_hosts(named, slots if ranks is None else ranks)
     here = find_this_host(filled, this_host)
