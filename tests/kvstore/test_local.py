@@ -233,8 +233,8 @@ def test_pushed_rows_are_added_up_over_replicas_and_update_their_rows(table: Sto
 def test_rows_of_a_gradient_come_back_as_the_rows_of_the_sum(store: Store) -> None:
     store.init(0, torch.zeros(4, 2))
     gradients = [
-        torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1, 2), (4, 2)),
-        torch.sparse_coo_tensor(torch.tensor([[0, 3]]), torch.ones(2, 2), (4, 2)),
+        torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1, 2), (4, 2), check_invariants=True),
+        torch.sparse_coo_tensor(torch.tensor([[0, 3]]), torch.ones(2, 2), (4, 2), check_invariants=True),
     ]
     store.pushpull(0, gradients)
     for gradient in gradients:
