@@ -277,6 +277,13 @@ def test_an_overflow_on_another_rank_skips_the_update_here() -> None:
     assert values(weights["a"]) == [[1.0, 2.0]]
 
 
+def test_a_rank_decides_by_the_row_sparse_gradients_of_the_others_too() -> None:
+    store = OtherRankStore()
+    store.flags = [True]
+    with pytest.raises(ValueError, match="knows no row-sparse values"):
+        make(two_parameters(1), kvstore=store).open()
+
+
 def test_a_row_sparse_gradient_that_turns_up_late_on_ranks_is_told_how_to_be_announced() -> None:
     module = nn.Embedding(4, 2, sparse=True)
     trainer = make({"table": module.weight}, kvstore=OtherRankStore())
