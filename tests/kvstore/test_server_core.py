@@ -146,6 +146,17 @@ def test_a_barrier_opens_when_everybody_who_is_there_has_come() -> None:
     assert core.handle(1, {"call": "barrier", "number": 1}) == {}
 
 
+def test_workers_that_come_back_wait_for_one_another_again() -> None:
+    core = ServerCore(2)
+    assert core.handle(0, {"call": "barrier", "number": 1}) is WAIT
+    assert core.handle(1, {"call": "barrier", "number": 1}) == {}
+    for worker in range(2):
+        core.lost(worker)
+        core.arrived(worker)
+    assert core.handle(1, {"call": "barrier", "number": 1}) is WAIT
+    assert core.handle(0, {"call": "barrier", "number": 1}) == {}
+
+
 def test_each_worker_is_compared_with_what_it_pulled_itself() -> None:
     core = core_with(create("dcasgd", learning_rate=0.1, lamda=2.0))
     pull(core, 0)

@@ -111,6 +111,8 @@ class ServerCore:
     def arrived(self, worker: int) -> None:
         """A worker has connected, perhaps again. It starts level with the slowest of the others."""
         self._gone.discard(worker)
+        for waiting in self._at_barrier.values():
+            waiting.discard(worker)  # it counts its barriers from 1 again
         others = [self._pushes[other] for other in self._here() if other != worker]
         self._pushes[worker] = max(self._pushes[worker], min(others, default=0))
 
