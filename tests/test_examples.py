@@ -46,7 +46,7 @@ def test_an_example_runs_in_an_empty_folder_and_shows_something(name: str, tmp_p
 
 
 def test_the_pairs_of_which_the_documentation_speaks_are_there() -> None:
-    assert set(PAIRS) >= {"image_classifier", "gan", "several_processes", "custom_extension"}
+    assert set(PAIRS) >= {"image_classifier", "gan", "several_processes", "custom_extension", "gluon_script"}
 
 
 @pytest.mark.parametrize("name", PAIRS)

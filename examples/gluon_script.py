@@ -1,4 +1,4 @@
-"""The same program with Ostinato's Gluon spelling: compare line by line with ``train_torch.py`` and with the original.
+"""The same program with Ostinato's Gluon spelling: compare with ``gluon_script_plain.py`` and with the original.
 
 =====================================================  ==========================================================
 MXNet Gluon                                            here
@@ -14,36 +14,18 @@ MXNet Gluon                                            here
 
 from __future__ import annotations
 
-from pathlib import Path
+from torch import nn
 
-import torch
-from torch import Tensor, nn
-
+from gluon_script_plain import BATCH_SIZE, CLIP, DECAY, DEVICES, EPOCHS, MOMENTUM, RATE, batches, network, show
 from ostinato import gluon
 
-DEVICES = ["cpu", "cpu"]
-BATCH_SIZE, EPOCHS = 8, 3
 
-
-def network() -> nn.Module:
-    torch.manual_seed(7)
-    return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
-
-
-def batches() -> list[tuple[Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(11)
-    inputs = torch.randn(64, 4, generator=generator)
-    labels = (inputs[:, :3] * 2).argmax(dim=1)
-    return list(zip(inputs.split(BATCH_SIZE), labels.split(BATCH_SIZE), strict=True))
-
-
-def main(folder: Path) -> dict[str, Tensor]:
-    """Train for three passes, with the states saved and loaded again after each, and give the parameters."""
+def main() -> None:
     replicas = gluon.replicate(network(), DEVICES)
     trainer = gluon.Trainer(
         gluon.collect_params(replicas),
         "sgd",
-        {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-3, "clip_gradient": 0.5},
+        {"learning_rate": RATE, "momentum": MOMENTUM, "wd": DECAY, "clip_gradient": CLIP},
         kvstore="device",
     )
     loss_function = nn.CrossEntropyLoss(reduction="sum")
@@ -55,6 +37,10 @@ def main(folder: Path) -> dict[str, Tensor]:
             for loss in losses:
                 loss.backward()
             trainer.step(BATCH_SIZE)
-        trainer.save_states(folder / "trainer.states")
-        trainer.load_states(folder / "trainer.states")
-    return dict(replicas[0].state_dict())
+        trainer.save_states("trainer.states")
+        trainer.load_states("trainer.states")
+    print(show(replicas[0]))
+
+
+if __name__ == "__main__":
+    main()
