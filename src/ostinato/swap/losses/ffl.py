@@ -22,7 +22,7 @@ class FocalFrequency(ImageLoss):
     in the paper, so it is finite where frequencies agree exactly. The parts of the mean belong to frequencies and not
     to places, so a mask cannot weigh them; it can only cut out what is transformed.
 
-    Memory of a step: one map.
+    Memory of a step: one map kept, 8 at the highest.
     """
 
     name = "ffl"

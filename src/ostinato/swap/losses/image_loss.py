@@ -17,8 +17,9 @@ class ImageLoss(nn.Module):
     Gradients flow to P alone. Every loss is 0 where P equals T (``flip``: below 1e-6) and has finite gradients there
     and at black and white; none changes its arguments in place.
 
-    The "memory of a step" in the docstrings is what one call keeps until the gradient has been computed, in maps of
-    the size of P, without P and T themselves. The peak of the call and its gradient is a few maps higher.
+    The "memory of a step" in the docstrings is what one call keeps until its gradient has been computed, and the
+    highest point on the way to the gradient, both beyond T and P themselves, in maps of the size of P. Measured with
+    ``benchmarks/losses.py`` on a CPU, 64 to 256 pixels, batch 16.
 
     :ivar name: as it is written in options.
     :ivar spatial: True: the result is a map, (N, C or 1, H, W), that a mask can weigh. False: it is one number for each

@@ -12,7 +12,7 @@ class LargestDifference(ImageLoss):
 
     Only the pixels that hold a maximum get a gradient; several equal ones share it evenly.
 
-    Memory of a step: two maps.
+    Memory of a step: two maps kept, 7 at the highest.
     """
 
     name = "l_inf_norm"

@@ -39,7 +39,7 @@ class LaplacianPyramid(ImageLoss):
     thousandth of its size. Known from Bojanowski et al. (2018, "Optimizing the Latent Space of Generative Networks",
     section 3.3), which weighs the levels the other way round.
 
-    Memory of a step: about two maps.
+    Memory of a step: three maps kept, 17 at the highest.
     """
 
     name = "laploss"

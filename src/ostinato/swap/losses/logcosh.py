@@ -13,7 +13,7 @@ class LogCosh(ImageLoss):
 
     Half the square for small differences, and the absolute value less ln 2 for large ones.
 
-    Memory of a step: one map.
+    Memory of a step: one map kept, 5 at the highest.
     """
 
     name = "logcosh"

@@ -10,7 +10,7 @@ from ostinato.swap.losses.image_loss import ImageLoss
 class MeanAbsolute(ImageLoss):
     """|P - T|, element by element: 0..1 for pictures in 0..1. Any size. All mistakes count alike.
 
-    Memory of a step: one map.
+    Memory of a step: one map kept, 5 at the highest.
     """
 
     name = "mae"
