@@ -69,6 +69,7 @@ VERBS = {
     "demo": Verb("ostinato.cli.demo", "demo", "Draw two people, train a swap, and show what it learned in minutes."),
     "swap": Verb("ostinato.cli.swap", "app", "Train a face-swap model, and swap faces with it."),
     "runs": Verb("ostinato.cli.runs", "app", "Look at run folders: list, show, verify, restore, compare."),
+    "launch": Verb("ostinato.cli.launch", "launch", "Start the ranks of a training, on this machine or on several."),
 }
 
 
