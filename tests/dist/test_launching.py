@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ostinato.dist.launching import (
     LaunchError,
     _failed,
     _helping,
+    _program,
     fill_hosts,
     find_this_host,
     free_port,
@@ -74,6 +76,20 @@ class Failure:
 
     def __init__(self, exitcode: int, timestamp: int) -> None:
         self.exitcode, self.timestamp = exitcode, timestamp
+
+
+def test_a_rank_that_was_stopped_in_the_same_second_is_not_the_one_that_is_named() -> None:
+    job = Job(("train",), (Host("a", 2),))
+    assert "Rank 1 of 2 ended with status 1" in str(_failed(job, {0: Failure(-15, 10), 1: Failure(1, 10)}))
+
+
+def test_python_is_the_one_that_runs_here() -> None:
+    assert [_program(word) for word in ("python", "python3", "./train", "python3.9")] == [
+        sys.executable,
+        sys.executable,
+        "./train",
+        "python3.9",
+    ]
 
 
 def test_the_first_rank_that_failed_is_the_one_that_is_named() -> None:

@@ -25,7 +25,11 @@ from ostinato.errors import UsageError
 
 def launch(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="The program of every rank; put -- before it.")
+        list[str],
+        typer.Argument(
+            metavar="COMMAND...",
+            help="The program of every rank; put -- before it. A plain python is the one that runs this.",
+        ),
     ],
     ranks: Annotated[
         int | None,

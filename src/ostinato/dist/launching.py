@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -195,7 +196,7 @@ def launch(job: Job) -> None:
     }
     with _environment(values), _helping(job.helpers if job.this_host == 0 else ()):
         try:
-            elastic_launch(config, job.command[0])(*job.command[1:])
+            elastic_launch(config, _program(job.command[0]))(*job.command[1:])
         except ChildFailedError as error:
             raise _failed(job, error.failures) from None
         except SignalException as error:
@@ -215,9 +216,16 @@ def launch(job: Job) -> None:
             ) from error
 
 
+def _program(word: str) -> str:
+    """A plain ``python`` is the one that runs here: without its environment activated, the path names another one."""
+    return sys.executable if word in ("python", "python3") else word
+
+
 def _failed(job: Job, failures: Mapping[int, Any]) -> LaunchError:
-    # The first one is the cause; the others were stopped because of it.
-    rank, failure = min(failures.items(), key=lambda item: (item[1].timestamp, item[0]))
+    # The first one is the cause; the others were stopped because of it, by SIGTERM, and often in the same second.
+    rank, failure = min(
+        failures.items(), key=lambda item: (item[1].timestamp, item[1].exitcode == -signal.SIGTERM, item[0])
+    )
     status = int(failure.exitcode)
     how = f"ended with status {status}" if status >= 0 else f"was ended by {_signal_name(-status)}"
     times = "" if not job.max_restarts else f", and the {job.max_restarts} restarts that were allowed are used up"
