@@ -164,3 +164,21 @@ def test_other_threads_are_told_that_they_cannot_handle_signals() -> None:
     thread.start()
     thread.join()
     assert "in the main thread only" in str(raised[0])
+
+
+@pytest.mark.parametrize("wrong", [None, "stop", 3])
+def test_what_cannot_be_called_is_refused_before_a_signal_comes(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"request_stop must be a function, not {wrong!r}"):
+        StopSignals(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 1.5, "SIGTERM"])
+def test_what_is_no_list_of_signals_is_named(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"{wrong!r} is no signal"):
+        StopSignals(print, wrong)
+
+
+def test_a_lone_signal_is_a_list_of_one() -> None:
+    with StopSignals(print, signal.SIGUSR1):  # type: ignore[arg-type]
+        assert signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL

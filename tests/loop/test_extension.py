@@ -68,3 +68,9 @@ def test_an_extension_without_a_call_says_what_is_missing(counting_updater) -> N
 
     with pytest.raises(NotImplementedError, match="Empty must say what it does"):
         Trainer(counting_updater(), (1, "iteration"), extensions=[Empty()]).run()
+
+
+@pytest.mark.parametrize("hook", ["initializer", "finalizer", "on_error"])
+def test_a_hook_that_cannot_be_called_is_refused(hook: str) -> None:
+    with pytest.raises(TypeError, match="of an extension must be a function, and 3 is not"):
+        make_extension(lambda trainer: None, **{hook: 3})

@@ -74,3 +74,14 @@ def test_adversarial_parts_come_in_the_order_asked_for(generator_first: bool) ->
     names = ["generator", "discriminator"]
     assert [part.name for part in parts] == (names if generator_first else names[::-1])
     assert {part.name: active_in(part)[0] for part in parts} == {"generator": 2, "discriminator": 3}
+
+
+@pytest.mark.parametrize("clip", [True, "1.0", [1.0], object()])
+def test_what_limits_nothing_is_refused(clip: Any) -> None:
+    with pytest.raises(TypeError, match=r"The part 'a' limits its gradients with .*Give the largest norm"):
+        Part("a", max, clip=clip)
+
+
+def test_a_threshold_is_named_as_it_was_written() -> None:
+    with pytest.raises(TypeError, match=r"The start of the part 'a' must be a whole number, not '0\.5ep'"):
+        Part("a", max, start="0.5ep")

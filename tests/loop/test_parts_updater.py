@@ -562,3 +562,21 @@ def test_a_part_that_the_saved_state_does_not_know_starts_fresh() -> None:
     other, _ = pair(generator={"every": 2})
     other.load_state_dict(state)
     assert turns(other, 2) == ["generator discriminator", "discriminator"]
+
+
+@pytest.mark.parametrize("loss", [lambda batch, turn: torch.tensor(1.0), lambda batch, turn: turn.detached("out")])
+def test_a_loss_without_a_graph_is_named_with_its_part(loss: Any) -> None:
+    net = linear()
+    shared = {"out": lambda batch, turn: size(net(batch[0]))}
+    updater = PartsUpdater({"a": net}, {"a": sgd(net)}, loader(), [Part("a", loss)], shared=shared)
+    with pytest.raises(RuntimeError, match="The loss of the part 'a' depends on no parameter of its optimizers"):
+        updater.update()
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_scaler_leaves_alone_an_optimizer_that_the_loss_does_not_reach(clip: float | None) -> None:
+    net, other = linear(), linear()
+    scaler = torch.amp.GradScaler("cpu")
+    part = Part("a", lambda batch, turn: size(net(batch[0])), ["a", "b"], clip=clip)
+    updater = PartsUpdater({"a": net, "b": other}, {"a": sgd(net), "b": sgd(other)}, loader(), [part], scaler=scaler)
+    assert changed(updater, {"a": net, "b": other}) == ["a"]

@@ -499,3 +499,15 @@ def test_only_modules_that_are_not_training_are_switched() -> None:
 def test_an_unknown_unit_of_a_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match="'main' has the unit 'steps'"):
         StandardUpdater({}, {}, [], schedulers={"main": (None, "steps")})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("stop", [(10, "iteration"), (2, "epoch"), (0.5, "epoch"), None])
+@pytest.mark.parametrize("batches", ["dropped", "none"])
+def test_an_empty_loader_is_told_as_what_it_is_whatever_ends_the_run(stop, batches) -> None:
+    net = nn.Linear(1, 1)
+    samples = TensorDataset(torch.zeros(3, 1))
+    few = DataLoader(samples, batch_size=8, drop_last=True) if batches == "dropped" else []
+    trainer = Trainer(StandardUpdater(net, torch.optim.SGD(net.parameters(), lr=0.1), few), stop)
+    said = "3 samples, 8 in a batch" if batches == "dropped" else "list yields no batch"
+    with pytest.raises(RuntimeError, match=said):
+        trainer.run()

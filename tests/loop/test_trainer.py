@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_threads import on_threads
 
+from ostinato.errors import BadInputError
+from ostinato.extensions import StackDump
 from ostinato.loop import Extension, IntervalTrigger, LimitTrigger, Trainer, report
 
 
@@ -485,3 +487,28 @@ def test_every_boundary_fires_exactly_once_on_the_kept_line(
     finally:
         logging.disable(logging.NOTSET)
     assert line == undisturbed
+
+
+@pytest.mark.parametrize("updater", [None, object(), [1]])
+def test_what_does_no_updates_is_refused_at_once(updater: Any) -> None:
+    with pytest.raises(TypeError, match=f"The updater is a {type(updater).__name__}, which has no update"):
+        Trainer(updater, None)
+
+
+def test_what_is_no_group_is_refused_at_once(counting_updater) -> None:
+    with pytest.raises(TypeError, match=r"The group is 2, not the ranks of a job\. Give what open_group"):
+        Trainer(counting_updater(), None, group=2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("out", ["file", "file/below"])
+def test_a_folder_that_cannot_be_made_is_named(counting_updater, tmp_path, out) -> None:
+    (tmp_path / "file").write_text("")
+    trainer = Trainer(counting_updater(), (1, "iteration"), tmp_path / out)
+    with pytest.raises(BadInputError, match=rf"The folder .*{out}, which this trainer writes to, cannot be made"):
+        trainer.run()
+    assert trainer.status == "failed"
+
+
+def test_what_is_opened_around_a_run_is_told_from_an_extension(counting_updater, tmp_path) -> None:
+    with pytest.raises(TypeError, match=r"must be callable.*Open it around the run: with"):
+        Trainer(counting_updater(), None).extend(StackDump(tmp_path))  # type: ignore[arg-type]

@@ -92,3 +92,11 @@ def test_an_unknown_output_is_named() -> None:
     turn, _ = outputs({})
     with pytest.raises(ValueError, match=r"'fake'\. There are: none"):
         turn["fake"]
+
+
+def test_outputs_that_need_each_other_are_named() -> None:
+    turn, _ = outputs({"x": lambda batch, turn: turn["y"], "y": lambda batch, turn: turn["x"]})
+    with pytest.raises(RuntimeError, match="'x' needs itself: x needs y needs x"):
+        turn["x"]
+    with pytest.raises(RuntimeError, match="'y' needs itself"):  # and nothing is left of the first try
+        turn["y"]

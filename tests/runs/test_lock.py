@@ -153,3 +153,14 @@ def test_without_the_systems_lock_the_process_table_decides(tmp_path: Path, monk
         RunLock(tmp_path).acquire()
     _leave(tmp_path, pid=os.getpid(), process_start=1)  # the number was given to another process since
     assert "taken over" in RunLock(tmp_path).acquire()
+
+
+def test_the_own_process_is_told_so_and_not_to_wait_for_itself(tmp_path: Path) -> None:
+    first = RunLock(tmp_path)
+    first.acquire()
+    try:
+        with pytest.raises(RunLockedError, match=r"which is this very one. Close it first. Two Snapshots") as raised:
+            RunLock(tmp_path).acquire()
+        assert "Wait" not in str(raised.value)
+    finally:
+        first.release()

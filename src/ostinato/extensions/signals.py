@@ -8,7 +8,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -60,8 +60,14 @@ class StopSignals:
         tell: Callable[[str], Any] = _log.critical,
         leave: Callable[[int], Any] = os._exit,
     ) -> None:
+        if not callable(request_stop):  # else the handler would fail, at the worst moment
+            raise ArgumentTypeError(
+                f"request_stop must be a function, not {request_stop!r}.",
+                advice="Give trainer.request_stop.",
+                value=request_stop,
+            )
         self._request_stop = request_stop
-        self._signals = tuple(_checked_signal(number) for number in signals)
+        self._signals = tuple(_checked_signal(number) for number in _listed(signals))
         self._grace = _checked_grace(grace)
         self._saved = saved
         self._tell = tell
@@ -144,6 +150,12 @@ class StopSignals:
 
     def _say(self, number: signal.Signals, grace: float) -> None:
         self._tell(f"The run has not ended within {grace:g} seconds after {number.name}: leaving now. {self._saved()}")
+
+
+def _listed(signals: Any) -> Sequence[Any]:
+    if isinstance(signals, str) or not isinstance(signals, Iterable):
+        signals = [signals]  # a lone one, or what the message then names
+    return list(signals)
 
 
 def _checked_signal(number: Any) -> signal.Signals:

@@ -80,7 +80,7 @@ def make_extension(
     :param initializer: called with the trainer before the first update.
     :param finalizer: called with the trainer at the end.
     :param on_error: called with trainer, exception and traceback when the run fails.
-    :raises ArgumentTypeError: when what is decorated cannot be called.
+    :raises ArgumentTypeError: when what is decorated, or a hook, cannot be called.
     """
 
     def decorate(function: Any) -> Any:
@@ -92,6 +92,11 @@ def make_extension(
             "priority": priority,
         }
         hooks = {"initialize": initializer, "finalize": finalizer, "on_error": on_error}
+        for name, hook in hooks.items():
+            if hook is not None and not callable(hook):
+                raise ArgumentTypeError(
+                    f"The {name} of an extension must be a function, and {hook!r} is not.", name=name, value=hook
+                )
         attributes.update({name: hook for name, hook in hooks.items() if hook is not None})
         try:
             for name, value in attributes.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ostinato.errors import ArgumentTypeError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
 
 
 def named_losses(result: Any, owner: str, *, advice: str) -> dict[str, torch.Tensor]:
@@ -17,12 +17,34 @@ def named_losses(result: Any, owner: str, *, advice: str) -> dict[str, torch.Ten
     :param owner: who returned it, for the message.
     :param advice: what to do if it is neither.
     :raises ArgumentTypeError: for anything else, and for a mapping that is empty.
+    :raises ArgumentValueError: for a tensor that is not one number.
     """
     if isinstance(result, torch.Tensor):
-        return {"main": result}
+        return {"main": _one_number(result, f"{owner} returned", advice)}
     if not isinstance(result, Mapping) or not result:
-        raise ArgumentTypeError(f"{owner} returned {type(result).__name__}, not a loss.", advice=advice)
+        empty = "an empty " if isinstance(result, Mapping) else ""
+        raise ArgumentTypeError(f"{owner} returned {empty}{type(result).__name__}, not a loss.", advice=advice)
     losses = dict(result)
+    # What is not back-propagated may be anything that can be reported.
+    for name in ("main",) if "main" in losses else losses:
+        loss = losses[name]
+        if not isinstance(loss, torch.Tensor):
+            raise ArgumentTypeError(
+                f"{owner} returned {loss!r} as {name!r}, which is no tensor and cannot be back-propagated.",
+                advice="Name the tensor to back-propagate 'main', and what is only reported anything else.",
+                name=name,
+            )
+        losses[name] = _one_number(loss, f"{owner} returned, as {name!r},", advice)
     if "main" not in losses:
-        losses["main"] = torch.stack(list(losses.values())).sum()
+        losses["main"] = torch.stack([loss.reshape(()) for loss in losses.values()]).sum()
     return losses
+
+
+def _one_number(loss: torch.Tensor, who: str, advice: str) -> torch.Tensor:
+    if loss.numel() != 1:
+        raise ArgumentValueError(
+            f"{who} a tensor of shape {tuple(loss.shape)}, and a loss is one number.",
+            advice=f"Take its mean, or make a loss of it. {advice}",
+            shape=tuple(loss.shape),
+        )
+    return loss

@@ -90,6 +90,13 @@ class Part:
                     advice="Make stop larger than start, or leave the part out.",
                     name=self.name,
                 )
+        if not _is_limit(self.clip):
+            raise ArgumentTypeError(
+                f"The part {self.name!r} limits its gradients with {self.clip!r}.",
+                advice="Give the largest norm, a number above 0, or a clipper such as ostinato.optim.GradientClipper.",
+                name=self.name,
+                value=self.clip,
+            )
         if isinstance(self.clip, int | float) and not self.clip > 0:
             raise ArgumentValueError(
                 f"The part {self.name!r} limits its gradients to {self.clip!r}.",
@@ -133,16 +140,23 @@ def _threshold(value: Any, what: str, name: str, least: int) -> tuple[int, str]:
             advice="Give a number of iterations, or a text such as '30ep'.",
             value=value,
         )
-    _check_whole(number, what, name, least)
+    _check_whole(number, what, name, least, shown=value)
     return int(number), unit
+
+
+def _is_limit(value: Any) -> bool:
+    if value is None or callable(getattr(value, "clip", None)):
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_pair(value: Any) -> bool:
     return isinstance(value, tuple | list) and len(value) == 2
 
 
-def _check_whole(value: Any, what: str, name: str, least: int) -> None:
+def _check_whole(value: Any, what: str, name: str, least: int, shown: Any = None) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(f"The {what} of the part {name!r} must be a whole number, not {value!r}.", value=value)
+        given = value if shown is None else shown
+        raise ArgumentTypeError(f"The {what} of the part {name!r} must be a whole number, not {given!r}.", value=given)
     if value < least:
         raise ArgumentValueError(f"The {what} of the part {name!r} is {value}; the least is {least}.", value=value)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from ostinato.errors import ArgumentValueError, StateError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.loop.losses import named_losses
 from ostinato.loop.part import Clipper, Part
 from ostinato.loop.reporter import report
@@ -68,6 +68,7 @@ class PartsUpdater(StandardUpdater):
     :param allow_idle: accept updates in which no part is due. They consume a batch and train nothing, so they are
         refused unless they are wanted.
     :param count_tokens: see :class:`~ostinato.loop.StandardUpdater`; so is ``synchronize``.
+    :raises ArgumentTypeError: when an argument has the wrong type.
     :raises ArgumentValueError: when a part names an optimizer that is not there, or two parts have one name.
     """
 
@@ -98,8 +99,8 @@ class PartsUpdater(StandardUpdater):
             count_tokens=count_tokens,
             synchronize=synchronize,
         )
-        self.parts = tuple(parts)
-        self.shared = dict(shared or {})
+        self.parts = _checked_parts(parts)
+        self.shared = _checked_shared(shared)
         self.turns: list[str] = []
         """The parts that took a turn in the last update, in order; with ``repeat`` one name several times."""
         self._allow_idle = allow_idle
@@ -167,7 +168,7 @@ class PartsUpdater(StandardUpdater):
         for optimizer in optimizers:
             if self.scaler is None:
                 optimizer.step()
-            else:
+            elif _has_gradients(optimizer):  # the scaler fails for one that this loss does not reach
                 self.scaler.step(optimizer)
         if self.scaler is not None:
             self.scaler.update()
@@ -184,6 +185,8 @@ class PartsUpdater(StandardUpdater):
                 f"The part {part.name!r} trains nothing: its optimizers hold no parameter that asks for a gradient.",
                 advice="Set requires_grad for what it should train, or leave the part out.",
             )
+        if not loss.requires_grad:
+            raise self._reaches_nothing(part)
         others = self._wrapped_together_with(mine)
         before = [parameter.grad for parameter in others]
         for parameter in others:
@@ -192,12 +195,16 @@ class PartsUpdater(StandardUpdater):
         for parameter, gradient in zip(others, before, strict=True):
             parameter.grad = gradient
         if all(parameter.grad is None for parameter in mine):
-            raise StateError(
-                f"The loss of the part {part.name!r} depends on no parameter of its optimizers "
-                f"({', '.join(part.optimizer_names)}).",
-                advice="Give the part the optimizers of what it should train, and use turn[...] where gradients have "
-                "to pass, not turn.detached(...).",
-            )
+            raise self._reaches_nothing(part)
+
+    @staticmethod
+    def _reaches_nothing(part: Part) -> StateError:
+        return StateError(
+            f"The loss of the part {part.name!r} depends on no parameter of its optimizers "
+            f"({', '.join(part.optimizer_names)}).",
+            advice="Give the part the optimizers of what it should train, and use turn[...] where gradients have "
+            "to pass, not turn.detached(...).",
+        )
 
     def _parameters(self, part: Part) -> list[Parameter]:
         found = {
@@ -223,7 +230,7 @@ class PartsUpdater(StandardUpdater):
         if part.clip is None and not part.report_norm:
             return None
         if self.scaler is not None:
-            for optimizer in optimizers:
+            for optimizer in filter(_has_gradients, optimizers):
                 self.scaler.unscale_(optimizer)
         parameters = [parameter for parameter in self._parameters(part) if parameter.grad is not None]
         if isinstance(part.clip, int | float):
@@ -322,6 +329,34 @@ class PartsUpdater(StandardUpdater):
                     advice=f"Name it after one of: {', '.join(self.optimizers) or 'none'}.",
                     name=name,
                 )
+
+
+def _checked_parts(parts: Any) -> tuple[Part, ...]:
+    listed = parts if isinstance(parts, Sequence) and not isinstance(parts, str | bytes) else [parts]
+    for part in listed:
+        if not isinstance(part, Part):
+            raise ArgumentTypeError(
+                f"The parts must be a list of Part, and {part!r} is none.",
+                advice="Write [Part('generator', generator_loss), ...]; the name of a part stands in it.",
+                value=part,
+            )
+    return tuple(listed)
+
+
+def _checked_shared(shared: Any) -> dict[str, SharedFunction]:
+    if shared is None:
+        return {}
+    if not isinstance(shared, Mapping) or not all(callable(function) for function in shared.values()):
+        raise ArgumentTypeError(
+            f"The shared outputs must be functions of the batch and the turn by name, not {shared!r}.",
+            advice="Write shared={'fake': lambda batch, turn: generator(batch)}.",
+            value=shared,
+        )
+    return dict(shared)
+
+
+def _has_gradients(optimizer: Optimizer) -> bool:
+    return any(parameter.grad is not None for parameter in _parameters_of(optimizer))
 
 
 def _parameters_of(optimizer: Optimizer) -> Iterator[Parameter]:

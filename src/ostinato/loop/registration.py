@@ -83,7 +83,9 @@ class RegistrationList:
         if not callable(extension):
             raise ArgumentTypeError(
                 f"An extension must be callable, and {extension!r} is not.",
-                advice="Give a function of the trainer, or an object with __call__.",
+                advice="Open it around the run: with ...: trainer.run()."
+                if hasattr(extension, "__enter__")
+                else "Give a function of the trainer, or an object with __call__.",
                 value=extension,
             )
         unique = self._unique(_wanted_name(extension, name))

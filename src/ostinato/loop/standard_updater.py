@@ -12,12 +12,23 @@ import torch
 from torch import nn
 
 from ostinato.dist import Alone, Group
-from ostinato.errors import ArgumentValueError, StateError
+from ostinato.errors import StateError
 from ostinato.loop.batch_reader import BatchReader
 from ostinato.loop.batches import batch_size, call_with_batch, to_device
+from ostinato.loop.loaders import no_batch_error
 from ostinato.loop.losses import named_losses
 from ostinato.loop.reporter import report
 from ostinato.loop.unwrapping import unwrapped
+from ostinato.loop.updater_arguments import (
+    Schedule,
+    check_functions,
+    check_loader,
+    check_scaler,
+    checked_device,
+    checked_models,
+    checked_optimizers,
+    checked_schedules,
+)
 from ostinato.loop.updater_state import UpdaterState
 
 if TYPE_CHECKING:
@@ -25,9 +36,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _log = logging.getLogger(__name__)
-
-Schedule = tuple[Any, str]
-"""A learning-rate schedule and its unit."""
 
 _NOTHING = object()
 
@@ -66,6 +74,8 @@ class StandardUpdater:
         their numbers are added up, which is one small collective in every update.
     :param synchronize: wait for the device at the end of every update, so that ``batch_time`` is what the update took.
         It costs speed; meant for measuring.
+    :raises ArgumentTypeError: when an argument has the wrong type.
+    :raises ArgumentValueError: for an unknown device, and for a schedule with an unknown unit.
     """
 
     schedule_units: tuple[str, ...] = ("iteration", "epoch")
@@ -84,19 +94,14 @@ class StandardUpdater:
         count_tokens: Callable[[Any], int] | None = None,
         synchronize: bool = False,
     ) -> None:
-        self.models: dict[str, nn.Module] = _by_name(model)
-        self.optimizers: dict[str, Optimizer] = _by_name(optimizer)
-        self.loss_function = loss_function
-        self.schedulers: dict[str, Schedule] = {} if schedulers is None else _by_name(schedulers)
-        for name, (_, unit) in self.schedulers.items():
-            if unit not in self.schedule_units:
-                raise ArgumentValueError(
-                    f"The schedule {name!r} has the unit {unit!r}.",
-                    advice=f"Use one of {', '.join(self.schedule_units)}.",
-                    value=unit,
-                )
-        self.scaler = scaler
-        self.device = None if device is None else torch.device(device)
+        self.models: dict[str, nn.Module] = checked_models(model)
+        self.optimizers: dict[str, Optimizer] = checked_optimizers(optimizer)
+        check_loader(loader)
+        self.loss_function = check_functions(loss_function, "The loss function")
+        self.schedulers: dict[str, Schedule] = checked_schedules(schedulers, self.schedule_units)
+        self.scaler = check_scaler(scaler)
+        self.device = checked_device(device)
+        check_functions(count_tokens, "count_tokens")
         self._count_tokens = count_tokens
         self._synchronize = synchronize
         self.state = UpdaterState(tokens=None if count_tokens is None else 0)
@@ -117,8 +122,13 @@ class StandardUpdater:
         return self._reader.length
 
     def initialize(self, trainer: Any) -> None:
-        """Called by the trainer after the restore step: from here on the length of a pass and the ranks are known."""
+        """Called by the trainer after the restore step: from here on the length of a pass and the ranks are known.
+
+        :raises StateError: when the loader says that it has no batches.
+        """
         self.state.updates_per_epoch = self._reader.length
+        if self._reader.length == 0:
+            raise no_batch_error(self._reader.loader)
         self._group = getattr(trainer, "group", None) or self._group
         self._find_place()
 
@@ -274,8 +284,3 @@ class StandardUpdater:
                 self.state.iteration_in_epoch,
                 saved.samples_in_epoch - self.state.samples_in_epoch,
             )
-
-
-def _by_name(value: Any) -> dict[str, Any]:
-    # nn.ModuleDict is no Mapping and stays one module.
-    return dict(value) if isinstance(value, Mapping) else {"main": value}

@@ -25,7 +25,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from ostinato.dist import Alone, Group, RefusingGroup
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, RankFailedError, StateError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, BadInputError, RankFailedError, StateError
 from ostinato.loop.agreement import Agreement
 from ostinato.loop.first_rank_only import refuse_collectives
 from ostinato.loop.notes import add_note
@@ -78,13 +78,13 @@ class Trainer:
         agree_every: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.updater = updater
+        self.updater = _checked_updater(updater)
         self.stop_trigger: TriggerFunction = get_stop_trigger(stop_trigger)
         self._stop_memory = StopMemory(self.stop_trigger)
         self.out = Path(out)
         self.observation: dict[str, Any] = {}
         """The numbers reported in this iteration."""
-        self.group: Group = group if group is not None else Alone()
+        self.group: Group = Alone() if group is None else _checked_group(group)
         """The ranks that train together. Refuses collectives where they could not end: in an extension that runs on
         rank 0 only, and after an error."""
         self._agree_every = _checked_agree_every(agree_every)
@@ -260,6 +260,7 @@ class Trainer:
         it happened, after every extension was told and finalized.
 
         :raises StateError: when this trainer has run before, or the ranks have registered different extensions.
+        :raises BadInputError: when the folder ``out`` cannot be made.
         """
         if self._status != "created":
             raise StateError(
@@ -303,7 +304,14 @@ class Trainer:
         ]
 
     def _restore(self, here: list[Registration], restored: list[Registration]) -> None:
-        self.out.mkdir(parents=True, exist_ok=True)
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInputError(
+                f"The folder {self.out}, which this trainer writes to, cannot be made: {error.strerror or error}.",
+                advice="Give another folder as out, or move away what is in its place.",
+                folder=self.out,
+            ) from error
         for known in here:
             restore = known.hook("restore")
             if restore is not None:
@@ -509,6 +517,28 @@ def _bound(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _nothing(trainer: Trainer) -> None:
     """Runs in place of an extension that belongs to another rank."""
+
+
+def _checked_updater(updater: Any) -> Any:
+    missing = [name for name in ("update", "state_dict", "load_state_dict") if not callable_attribute(updater, name)]
+    missing += [] if hasattr(updater, "state") else ["state"]
+    if missing:
+        raise ArgumentTypeError(
+            f"The updater is a {type(updater).__qualname__}, which has no {missing[0]} and so is none.",
+            advice="Make one of the model, the optimizer and the loader: StandardUpdater(model, optimizer, loader).",
+            value=updater,
+        )
+    return updater
+
+
+def _checked_group(group: Any) -> Any:
+    if not all(callable_attribute(group, name) for name in ("gather", "sum_of", "broadcast", "explain")):
+        raise ArgumentTypeError(
+            f"The group is {group!r}, not the ranks of a job.",
+            advice="Give what open_group() returns, or leave it out in a program of one process.",
+            value=group,
+        )
+    return group
 
 
 def _checked_agree_every(agree_every: Any) -> int:

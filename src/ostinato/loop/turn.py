@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ostinato.errors import ArgumentValueError
+from ostinato.errors import ArgumentValueError, StateError
 from ostinato.loop.updater_state import UpdaterState
 
 SharedFunction = Callable[[Any, "Turn"], Any]
@@ -57,6 +57,7 @@ class SharedOutputs:
         self._values: dict[str, Any] = {}  # with their graphs
         self._detached: dict[str, Any] = {}
         self._parents: dict[str, set[str]] = {}  # the outputs that each one was computed from
+        self._under_way: list[str] = []  # the outputs that are being computed, each for the one before it
         self._computing: list[set[str]] = []  # the parents found so far of the outputs that are being computed
         self._used: set[str] = set()  # whose graphs this turn goes through
 
@@ -87,13 +88,21 @@ class SharedOutputs:
                     advice=f"There are: {', '.join(self._functions) or 'none'}; give it to the updater as shared.",
                     name=name,
                 )
+            if name in self._under_way:
+                raise StateError(
+                    f"The shared output {name!r} needs itself: {' needs '.join([*self._under_way, name])}.",
+                    advice="Let shared outputs build on each other in one direction.",
+                    name=name,
+                )
             self._computing.append(set())
+            self._under_way.append(name)
             try:
                 # Whoever asks first may not need a graph; another turn may.
                 with torch.enable_grad():
                     self._values[name] = self._functions[name](self._batch, turn)
             finally:
                 self._parents[name] = self._computing.pop()
+                self._under_way.pop()
             self._detached.pop(name, None)  # of an earlier computation
         return self._values[name]
 

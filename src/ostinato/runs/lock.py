@@ -180,9 +180,13 @@ class RunLock:
 
     def _refusal(self, holder: Holder | None) -> RunLockedError:
         who = str(holder) if holder else "another process"
+        advice = "Wait for it to end, stop it, or give this run another folder."
+        if holder is not None and (holder.pid, holder.host) == (os.getpid(), Holder.this_process().host):
+            who += ", which is this very one"
+            advice = "Close it first. Two Snapshots in one trainer need a folder each (store=)."
         return RunLockedError(
             f"The run folder {self.folder} is in use by {who}.",
-            advice="Wait for it to end, stop it, or give this run another folder.",
+            advice=advice,
             folder=self.folder,
             pid=holder.pid if holder else None,
             host=holder.host if holder else None,

@@ -57,3 +57,9 @@ def test_its_text_has_no_address_in_it() -> None:
     assert "at_noon" in shown
     assert "Moody" in shown
     assert " at 0x" not in shown
+
+
+@pytest.mark.parametrize("kind", [AllTrigger, AnyTrigger])
+def test_nothing_cannot_be_combined(kind) -> None:
+    with pytest.raises(ValueError, match=f"{kind.__name__} of no parts"):
+        kind([])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ostinato.errors import ArgumentTypeError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.loop.triggers.parts import ask_together, initialize_part, load_part, part_state, shown
 from ostinato.loop.triggers.trigger import Trigger, decided_together
 
@@ -17,12 +17,18 @@ class _Combined(Trigger):
     """Asks all its parts every time, so that each keeps its own count, and then decides.
 
     :raises ArgumentTypeError: when a part cannot be called.
+    :raises ArgumentValueError: when there is none.
     """
 
     _decide: Callable[[Iterable[bool]], bool]
 
     def __init__(self, parts: Sequence[TriggerFunction]) -> None:
         self.parts = list(parts)
+        if not self.parts:
+            raise ArgumentValueError(
+                f"{type(self).__name__} of no parts would say the same for ever.",
+                advice="Give it at least one trigger.",
+            )
         for part in self.parts:
             if not callable(part):
                 raise ArgumentTypeError(
