@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ostinato.extensions import StopSignals
+from ostinato.extensions import StackDump, StopSignals
 from ostinato.loop import Trainer
 
 
@@ -182,3 +182,11 @@ def test_a_lone_signal_is_a_list_of_one() -> None:
     with StopSignals(print, signal.SIGUSR1):  # type: ignore[arg-type]
         assert signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
+def test_a_stack_dump_does_not_lose_its_signal_unheard(tmp_path) -> None:
+    with StackDump(tmp_path) as dump:
+        with pytest.raises(RuntimeError, match="SIGUSR1 is handled already: it asks a StackDump"):
+            StopSignals(print, [signal.SIGTERM, signal.SIGUSR1]).open()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGUSR1) == dump._note

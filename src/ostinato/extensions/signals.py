@@ -13,6 +13,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
+from ostinato.extensions.stack_dump import StackDump
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +88,8 @@ class StopSignals:
     def open(self) -> None:
         """Install the handlers.
 
-        :raises StateError: when they are installed already, or this is not the main thread.
+        :raises StateError: when they are installed already, a :class:`StackDump` has one of them, or this is not the
+            main thread.
         """
         if self._before:
             raise StateError("These signals are handled already.", advice="Open it once, and close it before.")
@@ -96,6 +98,13 @@ class StopSignals:
                 "Signals can be handled in the main thread only, and this is another one.",
                 advice="Open StopSignals in the main thread, or call trainer.request_stop() yourself.",
             )
+        for number in self._signals:
+            if isinstance(getattr(signal.getsignal(number), "__self__", None), StackDump):
+                raise StateError(
+                    f"{number.name} is handled already: it asks a StackDump for the stacks.",
+                    advice="Give one of the two another signal, such as signal.SIGUSR2.",
+                    signal=number,
+                )
         self._notes = queue.SimpleQueue()
         if self._grace is not None:
             self._watcher = threading.Thread(
