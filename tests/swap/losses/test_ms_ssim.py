@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ostinato.errors import ArgumentValueError
 from ostinato.swap.losses import build_loss
-from ostinato.swap.losses.ms_ssim import window_for
+from ostinato.swap.losses.ms_ssim import power_product, window_for
 
 
 def slow(target: Tensor, prediction: Tensor, window: int) -> Tensor:
@@ -89,3 +89,17 @@ def test_opposite_structure_loses_one_and_has_a_finite_gradient() -> None:
     torch.testing.assert_close(loss, torch.ones(1, 3, 48, 48))
     assert prediction.grad is not None
     assert torch.isfinite(prediction.grad).all()
+
+
+def test_a_factor_of_zero_has_the_gradient_zero_and_others_their_own() -> None:
+    values = torch.tensor([[0.5, 0.0, -0.3, 1e-30], *[[0.9] * 4] * 4], dtype=torch.float64)
+    maps = [row.requires_grad_() for row in values]
+    product = power_product(*maps)
+    product.sum().backward()
+    expected = 0.5**0.0448 * 0.9 ** (1 - 0.0448 + 0.0001)
+    torch.testing.assert_close(product[:3].detach(), torch.tensor([expected, 0, 0], dtype=torch.float64))
+    for part in maps:
+        assert part.grad is not None
+        assert torch.isfinite(part.grad).all()
+        assert part.grad[1:3].tolist() == [0, 0]
+    torch.testing.assert_close(maps[0].grad[0].item(), 0.0448 * expected / 0.5)

@@ -14,6 +14,8 @@ from ostinato.swap.losses.image_loss import AxisMatrices, ImageLoss
 from ostinato.swap.losses.ssim import WINDOW, similarity_map, window_matrix
 
 EXPONENTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
+TINY = 1e-30
+"""Below this, a factor counts as 0 for the gradient, which would leave the range of float32."""
 FULL_SIZE = WINDOW << (len(EXPONENTS) - 1)
 
 _log = logging.getLogger(__name__)
@@ -90,7 +92,7 @@ class MultiScaleSsim(ImageLoss):
             if scale:
                 part = functional.interpolate(part, size=size, mode="bilinear", align_corners=False)
             maps.append(part)
-        return 1 - _PowerProduct.apply(*maps)
+        return 1 - power_product(*maps)
 
 
 def _halved(pictures: Tensor) -> Tensor:
@@ -100,8 +102,13 @@ def _halved(pictures: Tensor) -> Tensor:
     return functional.avg_pool2d(pictures, 2)
 
 
+def power_product(*maps: Tensor) -> Tensor:
+    """The product of max(x_k, 0)^p_k over the five scales, of the shape of each map; gradients are always finite."""
+    return _PowerProduct.apply(*maps)
+
+
 class _PowerProduct(torch.autograd.Function):
-    """Q = product of max(x_k, 0)^p_k; dQ/dx_k = p_k Q / x_k where x_k > 0, and 0 elsewhere.
+    """Q = product of max(x_k, 0)^p_k; dQ/dx_k = p_k Q / x_k where x_k > 0 (TINY, in fact), and 0 elsewhere.
 
     Left to itself, the chain gives infinity times zero where an x_k is 0.
     """
@@ -119,5 +126,6 @@ class _PowerProduct(torch.autograd.Function):
         product, *maps = ctx.saved_tensors
         scaled = gradient * product
         return tuple(
-            torch.where(part > 0, scaled * exponent / part, 0.0) for part, exponent in zip(maps, EXPONENTS, strict=True)
+            torch.where(part > TINY, scaled * exponent / part, 0.0)
+            for part, exponent in zip(maps, EXPONENTS, strict=True)
         )
