@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from loop_stand_ins import CountingUpdater
 from torch import nn
 
 from ostinato.errors import (
@@ -595,3 +596,32 @@ def test_snapshots_beyond_the_number_go_also_when_they_ended_a_session(tmp_path:
     for limit in (3, 5, 12):
         _trainer(tmp_path, limit, max_size=2).run()
     assert _saved(tmp_path) == [10, 12]
+
+
+@pytest.mark.parametrize("wrong", [3, ["loss"], True])
+def test_a_monitor_that_is_no_name_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"monitor must be the name of an observed value, not .*validation/loss"):
+        Snapshot(monitor=wrong)
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, ["00000100"]])
+def test_what_names_no_generation_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"resume_from must be an iteration, or the name.*autoload does so"):
+        Snapshot(resume_from=wrong)
+
+
+@pytest.mark.parametrize("trigger", [None, (1, "iteration")])
+def test_a_watched_value_may_be_a_pair_or_nothing_that_counts(tmp_path: Path, trigger: Any) -> None:
+    class Reporting(CountingUpdater):
+        def update(self) -> None:
+            report("pair", (5.0 - self.state.iteration, 2))
+            report("vector", torch.zeros(3))
+            super().update()
+
+    results: dict[str, list[Any]] = {"pair": [], "vector": []}
+    for key, found in results.items():
+        trainer = Trainer(Reporting(), (2, "iteration"), tmp_path / key)
+        trainer.extend(Snapshot(monitor=key, every=(1, "iteration"), on_result=found.append), trigger=trigger)
+        trainer.run()
+    for key, best in (("pair", True), ("vector", False)):
+        assert ["best" in result.reasons for result in results[key]] == [best, best]

@@ -156,3 +156,11 @@ def test_a_request_of_any_rank_is_one_of_all(asking: int) -> None:
         return fired
 
     assert on_ranks(2, work) == [[20]] * 2
+
+
+def test_of_a_pair_the_value_counts_and_what_is_no_number_is_left_out_with_one_warning(caplog: Any) -> None:
+    due = SaveDue((1, "epoch"), monitor="loss")
+    for value in (2.0, (4.0, 7), torch.zeros(3), "much", None, (torch.tensor(6.0), torch.tensor(2.0))):
+        due.add(value)
+    assert due.take() == (12.0, 3)
+    assert [record.message for record in caplog.records] == ["the watched value 'loss' is left out, it is not a number"]

@@ -117,7 +117,7 @@ class TorchGroup:
         if failure is not None:
             rank, said = failure
             return RankFailedError(
-                f"Rank {rank} failed, so rank {self.rank} cannot go on. Rank {rank} said: {said}",
+                f"Rank {rank} failed, so rank {self.rank} cannot go on. Rank {rank} said: {_sentence(said)}",
                 advice=f"Look at the output and the log of rank {rank}.",
                 rank=rank,
                 error=said,
@@ -196,6 +196,10 @@ class TorchGroup:
 
     def __repr__(self) -> str:
         return f"TorchGroup(rank={self.rank}, size={self.size})"
+
+
+def _sentence(said: str) -> str:
+    return said if said.endswith((".", "!", "?")) else f"{said}."
 
 
 def _exact_sum(values: list[float]) -> float:

@@ -150,6 +150,18 @@ class Snapshot(Extension):
             raise ArgumentValueError(f"max_size is {max_size}; it must be at least 1, or -1 to keep all.")
         if best_size < 0:
             raise ArgumentValueError(f"best_size is {best_size}; it must be at least 0.")
+        if monitor is not None and not isinstance(monitor, str):
+            raise ArgumentTypeError(
+                f"monitor must be the name of an observed value, not {monitor!r}.",
+                advice="Write monitor='validation/loss', say; mode says which means are better.",
+                value=monitor,
+            )
+        if isinstance(resume_from, bool) or not isinstance(resume_from, int | str | Path | None):
+            raise ArgumentTypeError(
+                f"resume_from must be an iteration, or the name or the folder of a generation, not {resume_from!r}.",
+                advice="To go on with the newest state leave it out; autoload does so.",
+                value=resume_from,
+            )
         if mode not in ("min", "max"):
             raise ArgumentValueError(f"mode is {mode!r}; it must be 'min' or 'max'.")
         if save_optimizer not in ("always", "exit", "never"):
@@ -353,7 +365,8 @@ class Snapshot(Extension):
         iteration = self._iteration(trainer)
         total, count = self.trigger.take()
         if count == 0 and self._monitor is not None and self._monitor in trainer.observation:
-            total, count = float(trainer.observation[self._monitor]), 1
+            self.trigger.add(trainer.observation[self._monitor])
+            total, count = self.trigger.take()
         pending = _Pending(total, count, self.bar)
         if self._monitor is not None and self._group.size > 1:
             total, values = self._group.sum_of([total, float(count)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,8 +14,11 @@ from ostinato.dist import Alone, Group
 from ostinato.dist.per_rank import PerRank, RankStates
 from ostinato.loop.inner_trigger import ask_inside, get_inner_trigger
 from ostinato.loop.protocols import TrainerView
+from ostinato.loop.reporter import is_scalar
 from ostinato.loop.triggers.parts import group_of
 from ostinato.loop.triggers.trigger import Decided, Trigger, decided_by
+
+_log = logging.getLogger(__name__)
 
 _FOLD_AT = 256
 _AGREE_EVERY = 10
@@ -53,6 +57,7 @@ class SaveDue(Trigger):
         self.is_requested = False
         self.is_snapshot_due = False
         self._waiting = [False, False]  # answers of rank 0 that the others do not know yet
+        self._has_warned = False
         self._values: list[Tensor] = []
         self._sum = 0.0
         self._count = 0
@@ -88,7 +93,15 @@ class SaveDue(Trigger):
         return due[0] or due[1] or is_asked_for
 
     def add(self, value: Any) -> None:
-        """Take one value of the watched loss: a number or a tensor with one element."""
+        """Take one value of the watched loss: a number or a tensor with one element, or a pair of one with a weight, of
+        which the value counts. What is none is left out, with one warning."""
+        if isinstance(value, tuple) and len(value) == 2:
+            value = value[0]
+        if not is_scalar(value):
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("the watched value %r is left out, it is not a number", self.monitor)
+            return
         self._count += 1
         if isinstance(value, Tensor):
             self._values.append(value.detach())
