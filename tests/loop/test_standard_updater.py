@@ -511,3 +511,21 @@ def test_an_empty_loader_is_told_as_what_it_is_whatever_ends_the_run(stop, batch
     said = "3 samples, 8 in a batch" if batches == "dropped" else "list yields no batch"
     with pytest.raises(RuntimeError, match=said):
         trainer.run()
+
+
+def test_a_pass_that_has_become_shorter_ends_and_its_length_stays_known(caplog) -> None:
+    def updater(samples: int) -> StandardUpdater:
+        net = nn.Linear(1, 1)
+        data = DataLoader(TensorDataset(torch.zeros(samples, 1)), batch_size=1)
+        return StandardUpdater(net, torch.optim.SGD(net.parameters(), lr=0.1), data)
+
+    before, after = updater(8), updater(2)
+    Trainer(before, (6, "iteration")).run()
+    after.load_state_dict(copy.deepcopy(before.state_dict()))
+    trainer = Trainer(after, [(10, "iteration"), (3, "epoch"), (9.5, "epoch")])
+    fired: list[int] = []
+    trainer.extend(lambda t: fired.append(t.updater.state.iteration), "half", (0.5, "epoch"))
+    trainer.run()
+    assert (after.state.epoch, after.state.iteration_in_epoch, after.updates_per_epoch) == (3, 0, 2)
+    assert "DataLoader has 2 batches now, and 6 of this pass were consumed when it had more" in caplog.text
+    assert fired == [7, 8, 9, 10]

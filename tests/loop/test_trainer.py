@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_threads import on_threads
 
-from ostinato.errors import BadInputError
+from ostinato.errors import BadInputError, StateError
 from ostinato.extensions import StackDump
 from ostinato.loop import Extension, IntervalTrigger, LimitTrigger, Trainer, report
 
@@ -512,3 +512,21 @@ def test_a_folder_that_cannot_be_made_is_named(counting_updater, tmp_path, out) 
 def test_what_is_opened_around_a_run_is_told_from_an_extension(counting_updater, tmp_path) -> None:
     with pytest.raises(TypeError, match=r"must be callable.*Open it around the run: with"):
         Trainer(counting_updater(), None).extend(StackDump(tmp_path))  # type: ignore[arg-type]
+
+
+def test_a_saved_state_that_does_not_fit_is_named_with_its_extension(counting_updater) -> None:
+    class First(Extension):
+        def state_dict(self) -> dict[str, Any]:
+            return {"a": 1}
+
+        def __call__(self, trainer: Any) -> None: ...
+
+    class Second(First):
+        def load_state_dict(self, state: Any) -> None:
+            state["b"]
+
+    before, after = Trainer(counting_updater(), None), Trainer(counting_updater(), None)
+    before.extend(First(), "log")
+    after.extend(Second(), "log")
+    with pytest.raises(StateError, match=r"saved for extension 'log' does not fit it: KeyError: 'b'\. .*another one"):
+        after.load_state_dict(before.state_dict())

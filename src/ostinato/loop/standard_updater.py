@@ -131,6 +131,7 @@ class StandardUpdater:
             raise no_batch_error(self._reader.loader)
         self._group = getattr(trainer, "group", None) or self._group
         self._find_place()
+        self._end_pass_that_was_longer()
 
     def update(self) -> None:
         """One batch, one parameter update; the counters rise when it is done.
@@ -272,6 +273,20 @@ class StandardUpdater:
         if size is not None and size != saved.batch_size and saved.samples_in_epoch:
             self.state.iteration_in_epoch = saved.samples_in_epoch // size
             self.state.samples_in_epoch = self.state.iteration_in_epoch * size
+
+    def _end_pass_that_was_longer(self) -> None:
+        """With less data than there was, the saved place may lie behind the end of a pass: a new one begins."""
+        length, place = self._reader.length, self.state.iteration_in_epoch
+        if length is None or place < length:
+            return
+        _log.warning(
+            "%s has %d batches now, and %d of this pass were consumed when it had more; a new pass begins.",
+            type(self._reader.loader).__name__,
+            length,
+            place,
+        )
+        self._saved_place = None
+        self.state.end_pass()
 
     def _say_what_is_seen_again(self) -> None:
         saved, self._saved_place = self._saved_place, None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ostinato.errors import ArgumentValueError, StateError
+from ostinato.errors import ArgumentValueError, OstinatoError, StateError
 from ostinato.loop.protocols import TriggerFunction, Updater
 from ostinato.loop.registration import RegistrationList, callable_attribute
 
@@ -59,10 +59,13 @@ def load_trainer_state(
     _compare_names(registrations, set(saved_extensions) | set(saved_triggers), strict)
     updater.load_state_dict(state["updater"])
     for known in registrations:
-        for owner, states in ((known.extension, saved_extensions), (known.trigger, saved_triggers)):
+        for what, owner, states in (
+            ("extension", known.extension, saved_extensions),
+            ("the trigger of extension", known.trigger, saved_triggers),
+        ):
             load = callable_attribute(owner, "load_state_dict")
             if load is not None and known.name in states:
-                load(states[known.name])
+                _load(f"{what} {known.name!r}", load, states[known.name])
     load = callable_attribute(stop_trigger, "load_state_dict")
     if load is not None and state.get("stop_trigger") is not None:
         load(state["stop_trigger"])
@@ -88,3 +91,16 @@ def _compare_names(registrations: RegistrationList, saved: set[str], strict: boo
         _log.info("new in this process, starting fresh: %s", ", ".join(new))
     if gone:
         _log.warning("in the saved state, no longer registered, ignored: %s", ", ".join(gone))
+
+
+def _load(owner: str, load: Callable[[Any], Any], state: Any) -> None:
+    try:
+        load(state)
+    except OstinatoError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise StateError(
+            f"What was saved for {owner} does not fit it: {type(error).__name__}: {error}.",
+            advice="It may be that of something else that had this name. Register it under another one to start fresh.",
+            owner=owner,
+        ) from error
