@@ -3,7 +3,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import cv2
@@ -272,11 +271,11 @@ def test_an_undecodable_file_is_named(make, folders):
 
 def test_an_interrupt_while_waiting_loses_no_batch(make, monkeypatch):
     expected = make().next_batch()
-    waiting = threading.Event()
+    waiting, interrupted = threading.Event(), threading.Event()
 
     def slow(path, settings):
         waiting.set()
-        time.sleep(0.05)
+        interrupted.wait(120)  # the batch is not ready before the signal is on its way
         return prepare_face(path, settings)
 
     monkeypatch.setattr(prepared_faces, "prepare_face", slow)
@@ -285,6 +284,7 @@ def test_an_interrupt_while_waiting_loses_no_batch(make, monkeypatch):
     def interrupt():
         waiting.wait()
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        interrupted.set()
 
     thread = threading.Thread(target=interrupt)
     thread.start()

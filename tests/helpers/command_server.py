@@ -42,8 +42,9 @@ def _start(request: dict[str, Any]) -> dict[str, int]:
     try:
         os.setsid()
         _connect(request)
-        # A shell that starts the tests in the background has Ctrl-C ignored.
+        # A shell that starts the tests in the background has Ctrl-C ignored, and nohup the end of the terminal.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         for signal_number in request["ignored_signals"]:
             signal.signal(signal_number, signal.SIG_IGN)
         os.environ.update(request["environment"])
