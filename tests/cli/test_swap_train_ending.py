@@ -84,6 +84,21 @@ def test_ctrl_c_twice_leaves_at_once_and_loses_nothing_that_was_saved(
     assert_equal_runs(Kept.read(tmp_path / "run"), undisturbed)
 
 
+def test_when_the_grace_is_over_it_leaves_and_says_what_is_saved(
+    commands: CommandServer, people: Path, tmp_path: Path, undisturbed: Kept
+) -> None:
+    words = command(people, tmp_path / "run", "-i", "20", "-s", "3")
+    faults = {"slow_updates": {"seconds": 100, "after": 6, "say": True}}
+    started = commands.start(*words, "--grace", "0.5", faults=faults)
+    started.wait_for("update 7 takes its time")
+    started.kill(signal.SIGTERM)
+    assert started.wait() == 143
+    assert "The run has not ended within 0.5 seconds after SIGTERM: leaving now. Iteration " in started.text
+    assert "is saved, and the same command continues from there." in started.text
+    assert commands.run(*words)[0] == 0
+    assert_equal_runs(Kept.read(tmp_path / "run"), undisturbed)
+
+
 def test_terminated_twice_still_saves(commands: CommandServer, people: Path, tmp_path: Path) -> None:
     faults = {"slow_updates": {"seconds": 1, "after": 4}}
     started = commands.start(*command(people, tmp_path / "run", "-s", "3"), faults=faults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -119,6 +120,15 @@ def train(
         str | None,
         typer.Option(
             "--device", help="cpu, cuda, cuda:1, mps. Left out: the GPU where there is one.", rich_help_panel=_RUN
+        ),
+    ] = None,
+    grace: Annotated[
+        float | None,
+        typer.Option(
+            "--grace",
+            help="Seconds that an end by a signal may take, for clusters that kill what takes longer. Left out: any.",
+            show_default=False,
+            rich_help_panel=_RUN,
         ),
     ] = None,
     summary: Annotated[
@@ -241,6 +251,8 @@ def train(
     check_range("--max-snapshots", max_snapshots, -1, None)
     check_range("-a/--warmup", warmup, 0, None)
     check_range("--cache-size", cache_size, 0, None)
+    if grace is not None and not 0 < grace < math.inf:
+        raise UsageError(f"--grace is {grace:g}.", advice="Give seconds above 0, or leave it out.", value=grace)
     _refuse_faceswap_options(preview, distributed, use_lr_finder, exclude_gpus)
     from ostinato.cli import swap_train
 
@@ -283,7 +295,7 @@ def train(
     if summary:
         swap_train.print_summary(request)
         return
-    status = swap_train.train(request, log_level=log_level, log_file=log_file)
+    status = swap_train.train(request, log_level=log_level, log_file=log_file, grace=grace)
     if status:
         sys.exit(status)
 

@@ -57,7 +57,9 @@ def print_summary(request: TrainingRequest) -> None:
     console.print(f"{total:,} parameters: {total * 4 / 2**20:,.0f} MiB of weights, four times that while training.")
 
 
-def train(request: TrainingRequest, *, log_level: str = "info", log_file: Path | None = None) -> int:
+def train(
+    request: TrainingRequest, *, log_level: str = "info", log_file: Path | None = None, grace: float | None = None
+) -> int:
     """Train, showing how it goes. Returns the exit status: 0, or 128 and the number of the signal that ended it."""
     console = Console(highlight=False, markup=False, soft_wrap=True, file=cast("IO[str]", SteadyStream(sys.stdout)))
     with _logging(log_level, log_file) as say_to_file:
@@ -78,14 +80,14 @@ def train(request: TrainingRequest, *, log_level: str = "info", log_file: Path |
             with open_training(request, tell=tell, on_save=on_save) as training:
                 if training is None:
                     return 0
-                return _run(training, console, tell, request.batch_size * len(training.model.sides))
+                return _run(training, console, tell, request.batch_size * len(training.model.sides), grace)
         except Exception as error:  # shown by the command line; the file is what unattended runs leave to read
             kind = "" if isinstance(error, OstinatoError) else f"{type(error).__name__}: "
             say_to_file(f"Error: {kind}{error}")
             raise
 
 
-def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], faces: int) -> int:
+def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], faces: int, grace: float | None) -> int:
     trainer = training.trainer
     trainer.extend(Progress(tell, console=console, faces_per_iteration=faces), ranks=0)
 
@@ -100,7 +102,10 @@ def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], 
     )
     if training.device.type != "cpu":
         tell(f"training on {training.device}")
-    with StopSignals(trainer.request_stop, _stop_signals()) as signals, keys:
+    signals = StopSignals(
+        trainer.request_stop, _stop_signals(), grace=grace, saved=lambda: f"{_saved(training).capitalize()}.", tell=tell
+    )
+    with signals, keys:
         if console.is_terminal:
             tell("keys: Enter save and quit, S save, R new preview, M mask in the preview; Ctrl-C saves and quits")
         try:
@@ -116,7 +121,7 @@ def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], 
     preview = training.preview.folder / LATEST
     if preview.exists():
         tell(f"preview: {shown_name(preview)}")
-    return 0 if signals.received is None else 128 + signals.received
+    return signals.exit_code
 
 
 class _StopNotice(Extension):
