@@ -23,9 +23,9 @@ _SECONDS_FOR_LAST_WORDS = 5.0
 class StopSignals:
     """While it is open, signals end the run in an orderly way.
 
-    The first one asks the trainer to stop after the present iteration; everything is saved on the way out. A second
-    SIGINT (Ctrl-C again) raises ``KeyboardInterrupt`` at once: the run is left without saving, and what was saved
-    before is whole. Further other signals change nothing.
+    The first one asks the trainer to stop after the present iteration; everything is saved on the way out. A SIGINT
+    after that (Ctrl-C, again or for the first time) raises ``KeyboardInterrupt`` at once: the run is left without
+    saving, and what was saved before is whole. Further other signals change nothing.
 
     The handler only makes a note: saving from within a signal handler may wait for a lock that the interrupted code
     holds. Open it in the main thread, where Python runs handlers. ::
