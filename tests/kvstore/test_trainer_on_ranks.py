@@ -13,8 +13,10 @@ from rank_processes import run_on_ranks
 from torch import Tensor, nn
 
 from ostinato.dist import Alone
+from ostinato.errors import StateError
 from ostinato.kvstore import ParameterTrainer, TableParameter
 from ostinato.kvstore.collective import CollectiveStore
+from ostinato.kvstore.collective_agreement import CHECK_VARIABLE
 from ostinato.kvstore.compression import CompressionScheme, Compressor, decode
 from ostinato.kvstore.loss_scaler import LossScaler
 from ostinato.optim.rules import Updater, create
@@ -66,13 +68,11 @@ def trained(group: Any, **options: Any) -> dict[str, Any]:
     }
 
 
-def overflowing(group: Any, update_on_kvstore: bool) -> Any:
+def overflowing(group: Any, **options: Any) -> Any:
     """An infinite gradient on one rank; then a good step."""
     net = model()
     store = CollectiveStore("dist_sync", group, bucket_bytes=300)
-    trainer = ParameterTrainer(
-        dict(net.named_parameters()), "sgd", {"learning_rate": 0.1}, kvstore=store, update_on_kvstore=update_on_kvstore
-    )
+    trainer = ParameterTrainer(dict(net.named_parameters()), "sgd", {"learning_rate": 0.1}, kvstore=store, **options)
     trainer.loss_scaler = LossScaler()
     before = [value.detach().clone() for value in net.parameters()]
     factor = torch.inf if group.rank == group.size - 1 else 1.0
@@ -84,6 +84,30 @@ def overflowing(group: Any, update_on_kvstore: bool) -> Any:
     trainer.scale_loss(loss(net, share(0, group.rank, group.size))).backward()
     trainer.step(SAMPLES)
     return skipped, same, trainer.last_update_skipped, [value.detach().clone() for value in net.parameters()]
+
+
+def hidden_overflow(group: Any, in_two: bool) -> Any:
+    """An infinite gradient on one rank, which compression would turn into a finite one; then a good step."""
+    net = model()
+    store = CollectiveStore("dist_sync", group, bucket_bytes=300)
+    compression = {"type": "2bit", "threshold": 0.05}
+    trainer = ParameterTrainer(dict(net.named_parameters()), "adam", ADAM, store, compression, update_on_kvstore=False)
+    trainer.loss_scaler = LossScaler(8.0)
+
+    def turn(factor: float) -> list[Any]:
+        trainer.zero_grad()
+        (trainer.scale_loss(loss(net, share(0, group.rank, group.size))) * factor).backward()
+        if in_two:
+            trainer.allreduce_grads()
+            trainer.update(SAMPLES)
+        else:
+            trainer.step(SAMPLES)
+        residuals = [state["residuals"] for state in store.residuals()]
+        kept = {name: residual.clone() for state in residuals for name, residual in sorted(state.items())}
+        return [trainer.last_update_skipped, kept, *(value.detach().clone() for value in net.parameters())]
+
+    turns = [turn(1.0), turn(torch.inf if group.rank == group.size - 1 else 1.0), turn(1.0)]
+    return turns, trainer.loss_scaler.loss_scale, trainer.state_dict()["counts"]
 
 
 def table_trained(group: Any, bound: str) -> Any:
@@ -105,8 +129,10 @@ def run_all(group: Any) -> dict[str, Any]:
         "sharded": trained(group, update_on_kvstore=True),
         "compressed": trained(group, compression_params=compressed),
         "compressed and sharded": trained(group, compression_params=compressed, update_on_kvstore=True),
-        "overflow": overflowing(group, False),
-        "overflow on the store": overflowing(group, True),
+        "overflow": overflowing(group, update_on_kvstore=False),
+        "overflow on the store": overflowing(group, update_on_kvstore=True),
+        "hidden overflow": hidden_overflow(group, in_two=False),
+        "hidden overflow in two": hidden_overflow(group, in_two=True),
         "whole table": table_trained(group, "1000"),
         "cut table": table_trained(group, "5"),
     }
@@ -173,6 +199,20 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(ranks: list[dict[str, Any
             torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("way", ["hidden overflow", "hidden overflow in two"])
+def test_an_overflow_that_compression_would_hide_skips_the_step_on_all(ranks: list[dict[str, Any]], way: str) -> None:
+    for values in ranks:
+        (before, bad, good), scale, counts = values[way]
+        assert [before[0], bad[0], good[0]] == [False, True, False]
+        assert before[1]
+        assert before[1].keys() == bad[1].keys()
+        assert all(torch.equal(before[1][name], bad[1][name]) for name in before[1])
+        assert all(torch.equal(one, other) for one, other in zip(before[2:], bad[2:], strict=True))
+        assert not any(torch.equal(one, other) for one, other in zip(bad[2:], good[2:], strict=True))
+        assert scale == 4.0
+        assert set(counts.values()) == {2}
+
+
 @pytest.mark.parametrize("kind", ["whole table", "cut table"])
 def test_a_table_is_updated_by_the_rows_of_all_ranks(ranks: list[dict[str, Any]], kind: str) -> None:
     expected = torch.arange(33.0).view(11, 3)
@@ -195,6 +235,39 @@ def named_in_the_trainer(group: Any) -> list[Any]:
     store = trainer.kvstore
     assert store is not None
     return [store.rank, store.num_workers, [value.detach().clone() for value in net.parameters()]]
+
+
+def disagreeing(group: Any, setting: str) -> None:
+    """Everything alike but one setting of the optimizer, or the batch size."""
+    net = model()
+    trainer = ParameterTrainer(dict(net.named_parameters()), "sgd", {"learning_rate": 0.125}, kvstore="dist_sync")
+    for turn in range(2):
+        different = turn == 1 and group.rank == 1
+        if different and setting == "rate":
+            trainer.set_learning_rate(0.375)
+        trainer.zero_grad()
+        loss(net, share(turn, group.rank, group.size)).backward()
+        trainer.step(SAMPLES / 2 if different and setting == "scale" else SAMPLES)
+
+
+@pytest.mark.parametrize(("setting", "values"), [("rate", ["0.125", "0.375"]), ("scale", ["0.0833", "0.1666"])])
+def test_ranks_with_other_rates_or_scales_are_told_when_asked(tmp_path: Path, setting: str, values: list[str]) -> None:
+    for result in run_on_ranks(disagreeing, setting, folder=tmp_path, environment={CHECK_VARIABLE: "1"}):
+        assert isinstance(result.error, StateError), result.output
+        for value in values:
+            assert value in str(result.error)
+
+
+def test_a_synchronous_store_without_other_processes_has_one_worker() -> None:
+    net = model()
+    trainer = ParameterTrainer(dict(net.named_parameters()), "sgd", {"learning_rate": 0.1}, kvstore="dist_sync")
+    before = [value.detach().clone() for value in net.parameters()]
+    loss(net, share(0, 0, 1)).backward()
+    trainer.step(SAMPLES)
+    assert trainer.kvstore is not None
+    assert (trainer.kvstore.rank, trainer.kvstore.num_workers) == (0, 1)
+    for was, value in zip(before, net.parameters(), strict=True):
+        torch.testing.assert_close(value.detach(), was - 0.1 * value.grad / SAMPLES)
 
 
 def test_a_store_named_in_the_trainer_finds_its_workers(tmp_path: Path) -> None:

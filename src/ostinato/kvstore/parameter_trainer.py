@@ -124,6 +124,7 @@ class ParameterTrainer:
         self._queue = list(self._handles)
         self._waiting_states: dict[str, Any] | None = None
         self._versions = WeightVersions()
+        self._overflown: set[int] = set()  # gradients that were not finite before compression, which hides it
         self.loss_scaler: LossScaler | None = None
         """Scales losses for float16, see :meth:`scale_loss`; None: no scaling, and gradients are not looked at."""
         self.last_update_skipped = False
@@ -229,6 +230,7 @@ class ParameterTrainer:
         """
         self._rescale(batch_size)
         self.open()
+        self._check_workers_agree()
         found = self._look_at_gradients(ignore_stale_grad)
         if self._updates_on_store:
             self._push_and_pull(found)
@@ -257,6 +259,7 @@ class ParameterTrainer:
         self.open()
         self._refuse_on_store("update")
         self._rescale(batch_size)
+        self._check_workers_agree()
         found = self._look_at_gradients(ignore_stale_grad)
         if found.unsummed and (self._store is not None or self._replicas > 1):
             raise StateError(
@@ -293,6 +296,14 @@ class ParameterTrainer:
                 new=factor,
             )
         self._optimizer.rescale_grad = factor
+
+    def _check_workers_agree(self) -> None:
+        """Ranks that scale or step differently would drift apart without a word."""
+        if self._store is not None:
+            optimizer = self._optimizer
+            self._store.check_workers_agree(
+                {"rate": optimizer.learning_rate, "wd": optimizer.wd, "rescale_grad": optimizer.rescale_grad}
+            )
 
     def _look_at_gradients(self, ignore_stale_grad: bool) -> _Found:
         """Agree with the other ranks on what there is to update, in one exchange."""
@@ -368,11 +379,18 @@ class ParameterTrainer:
         if store is not None:
             if store.is_distributed:
                 self._refuse_unannounced_rows(unsummed)
-            store.pushpull(
-                [handle.index for handle in unsummed],
+            keys = [handle.index for handle in unsummed]
+            # What comes out of compression is finite whatever went in, so this is the last moment to ask.
+            asks = self.loss_scaler is not None and self._compression is not None
+            finite = store.pushpull(
+                keys,
                 [handle.gradients(fill=True) for handle in unsummed],
-                priority=[-handle.index for handle in unsummed],
+                priority=[-key for key in keys],
+                only_if_finite=asks,
             )
+            self._overflown.difference_update(keys)
+            if asks and not finite:
+                self._overflown.update(keys)
         elif self._replicas > 1:
             for handle in unsummed:
                 gradients = handle.gradients(fill=True)
@@ -386,7 +404,9 @@ class ParameterTrainer:
         if not fresh:
             return
         if self.loss_scaler is not None:
-            overflow = not all_finite(handle.reduced_gradient(0) for handle in fresh)
+            overflow = any(handle.index in self._overflown for handle in fresh) or not all_finite(
+                handle.reduced_gradient(0) for handle in fresh
+            )
             if self._store is not None:
                 (overflow,) = self._store.agree([overflow])
             if self._is_skipped(overflow):

@@ -244,6 +244,12 @@ class Store(ABC):
         """
         return list(flags)
 
+    def check_workers_agree(self, facts: Mapping[str, Any]) -> None:  # noqa: B027
+        """Compare facts such as rates and scales over the workers, where a store can do so and is asked to.
+
+        :raises StateError: a worker says something else.
+        """
+
     def watch(self, parameters: Mapping[Key, Sequence[Tensor]]) -> None:  # noqa: B027 - nothing to do is an answer
         """Learn which parameters' gradients will be pushed under which keys, one parameter for each replica.
 
