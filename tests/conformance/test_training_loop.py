@@ -7,7 +7,6 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,28 +41,6 @@ def cases(golden: Path):
         return json.loads((golden / "training-loop" / f"{name}.json").read_text())["cases"]
 
     return read
-
-
-def stand_in(index: float = 0, unit: str = "iteration") -> SimpleNamespace:
-    trainer = SimpleNamespace(updater=SimpleNamespace(state=UpdaterState()), elapsed_time=0.0, observation={})
-    move(trainer, index, unit)
-    return trainer
-
-
-def move(trainer: SimpleNamespace, index: float, unit: str) -> None:
-    if unit == "second":
-        trainer.elapsed_time = index
-    else:
-        setattr(trainer.updater.state, unit, index)
-
-
-def answers(trigger: Any, unit: str, indices: list[float], trainer: SimpleNamespace | None = None) -> list[bool]:
-    trainer = trainer or stand_in()
-    result = []
-    for index in indices:
-        move(trainer, index, unit)
-        result.append(trigger(trainer))
-    return result
 
 
 def number(value: Any) -> Any:
