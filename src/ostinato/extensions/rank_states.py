@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import random
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from ostinato.extensions.state_parts import OF_RANK
+from ostinato.loop.random_state import derived_random_state
 from ostinato.runs.content import LoadedGeneration
 
 _log = logging.getLogger(__name__)
@@ -87,29 +86,8 @@ def _reseeded(node: Any, seed: int) -> Any:
     A loader's own generators stay as rank 0 saved them: ranks that share an order draw it from equal ones.
     """
     if _is_generators(node):
-        return {**node, **_generators(seed)}
+        return {**node, **derived_random_state(seed)}
     return {key: _reseeded(value, seed) for key, value in node.items()} if isinstance(node, Mapping) else node
-
-
-def _generators(seed: int) -> dict[str, Any]:
-    """Generators seeded with a number, as ``capture_random_state`` would tell of them; none of this process is touched.
-
-    Accelerators are left out: their generators stay as the program has seeded them.
-    """
-    version, internal, gauss = random.Random(seed).getstate()
-    legacy = np.random.RandomState(seed % 2**32).get_state(legacy=False)
-    return {
-        "python": {"version": version, "key": np.array(internal, np.uint32), "gauss": gauss},
-        "numpy": {
-            "key": legacy["state"]["key"].copy(),
-            "position": int(legacy["state"]["pos"]),
-            "has_gauss": int(legacy["has_gauss"]),
-            "gauss": float(legacy["gauss"]),
-        },
-        "torch": torch.Generator().manual_seed(seed % 2**63).get_state(),
-        "cuda": [],
-        "mps": [],
-    }
 
 
 def _without_pass_start(random_state: Any) -> Any:

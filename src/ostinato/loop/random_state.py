@@ -17,21 +17,30 @@ def capture_random_state() -> dict[str, Any]:
 
     :return: a tree of JSON values, uint32 arrays and uint8 tensors.
     """
-    version, internal, gauss = random.getstate()
-    legacy = np.random.get_state(legacy=False)
-    assert isinstance(legacy, dict)
     return {
-        "python": {"version": version, "key": np.array(internal, np.uint32), "gauss": gauss},
-        "numpy": {
-            "key": legacy["state"]["key"].copy(),
-            "position": int(legacy["state"]["pos"]),
-            "has_gauss": int(legacy["has_gauss"]),
-            "gauss": float(legacy["gauss"]),
-        },
-        "torch": torch.get_rng_state(),
+        **_tree(random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()),
         # Asking an accelerator that nobody has used would start it.
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         "mps": [torch.mps.get_rng_state()] if torch.backends.mps.is_available() else [],
+    }
+
+
+def derived_random_state(seed: int) -> dict[str, Any]:
+    """Generators seeded with a number, as :func:`capture_random_state` would tell of them; none of this process is
+    touched.
+
+    Accelerators are left out: their generators stay as the program has seeded them.
+
+    :param seed: a whole number from 0 up; NumPy takes its lowest 32 bits, torch its lowest 63.
+    """
+    return {
+        **_tree(
+            random.Random(seed).getstate(),
+            np.random.RandomState(seed % 2**32).get_state(legacy=False),
+            torch.Generator().manual_seed(seed % 2**63).get_state(),
+        ),
+        "cuda": [],
+        "mps": [],
     }
 
 
@@ -68,6 +77,20 @@ def seed_random_state(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
+
+
+def _tree(python: tuple[Any, ...], legacy: Any, torch_state: torch.Tensor) -> dict[str, Any]:
+    version, internal, gauss = python
+    return {
+        "python": {"version": version, "key": np.array(internal, np.uint32), "gauss": gauss},
+        "numpy": {
+            "key": legacy["state"]["key"].copy(),
+            "position": int(legacy["state"]["pos"]),
+            "has_gauss": int(legacy["has_gauss"]),
+            "gauss": float(legacy["gauss"]),
+        },
+        "torch": torch_state,
+    }
 
 
 def _as_bytes(state: torch.Tensor) -> torch.Tensor:
