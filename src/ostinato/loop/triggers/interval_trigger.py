@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
 
-from ostinato.loop.triggers.boundary_trigger import BoundaryTrigger
-from ostinato.loop.triggers.units import (
-    COUNTED_UNITS,
-    Index,
-    check_counted,
-    check_unit,
-    counter_name,
-    exact_number,
-)
-
-if TYPE_CHECKING:
-    from ostinato.loop.protocols import TrainerView
+from ostinato.loop.triggers.counted_boundary_trigger import CountedBoundaryTrigger
+from ostinato.loop.triggers.units import COUNTED_UNITS, Index, check_unit, exact_number
 
 
-class IntervalTrigger(BoundaryTrigger):
+class IntervalTrigger(CountedBoundaryTrigger):
     """Fires at ``period``, ``2 * period``, ... of a counter, once per boundary on any line of kills and resumes.
 
     :param period: a number above 0, whole for all units but ``epoch``. A float is read as the decimal it prints as. A
@@ -35,12 +23,12 @@ class IntervalTrigger(BoundaryTrigger):
 
     def __init__(self, period: float | Fraction, unit: str, *, after: float = 0, before: float | None = None) -> None:
         owner = type(self).__name__
-        self.unit = check_unit(unit, COUNTED_UNITS, owner)
+        check_unit(unit, COUNTED_UNITS, owner)
         whole = unit != "epoch"
         self.period = exact_number(period, "period", owner, whole=whole)
         self.after = exact_number(after, "after", owner, whole=whole, minimum=0)
         self.before = None if before is None else exact_number(before, "before", owner, whole=whole)
-        super().__init__(counter_name(unit, fractional=isinstance(self.period, Fraction)))
+        super().__init__(unit, fractional=isinstance(self.period, Fraction))
         if self.before is None:
             self._stride = self.period
 
@@ -49,22 +37,6 @@ class IntervalTrigger(BoundaryTrigger):
         start = baseline if baseline > self.after else self.after
         boundary = (start // self.period + 1) * self.period  # exact: whole numbers or fractions, never floats
         return boundary if self.before is None or boundary < self.before else math.inf
-
-    def initialize(self, trainer: TrainerView) -> None:
-        """See :meth:`BoundaryTrigger.initialize`.
-
-        :raises StateError: when the updater does not count in this unit, or the fraction of an epoch is unknown.
-        """
-        check_counted(trainer, self.unit, repr(self))
-        super().initialize(trainer)
-
-    def state_dict(self) -> dict[str, Any]:
-        """``unit`` and ``baseline``."""
-        return {"unit": self.unit, **super().state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the saved base line if it was counted in the same unit; the period is the constructor's."""
-        super().load_state_dict(state if state.get("unit") == self.unit else {})
 
     def __repr__(self) -> str:
         limits = f", after={self.after}" if self.after else ""

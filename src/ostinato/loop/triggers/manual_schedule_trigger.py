@@ -6,17 +6,14 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
-from ostinato.loop.triggers.boundary_trigger import BoundaryTrigger
-from ostinato.loop.triggers.units import COUNTED_UNITS, Index, check_counted, check_unit, counter_name, exact_number
-
-if TYPE_CHECKING:
-    from ostinato.loop.protocols import TrainerView
+from ostinato.loop.triggers.counted_boundary_trigger import CountedBoundaryTrigger
+from ostinato.loop.triggers.units import COUNTED_UNITS, Index, check_unit, exact_number
 
 
-class ManualScheduleTrigger(BoundaryTrigger):
+class ManualScheduleTrigger(CountedBoundaryTrigger):
     """Fires when a point lies after the index of the last call and not after the present one.
 
     A point that is jumped over fires at the next call; points that lie before the training started do not.
@@ -29,9 +26,9 @@ class ManualScheduleTrigger(BoundaryTrigger):
 
     def __init__(self, points: float | Fraction | Sequence[float | Fraction], unit: str) -> None:
         owner = type(self).__name__
-        self.unit = check_unit(unit, COUNTED_UNITS, owner)
+        check_unit(unit, COUNTED_UNITS, owner)
         self.points = _checked_points(points, owner, whole=unit != "epoch")
-        super().__init__(counter_name(unit, fractional=any(isinstance(point, Fraction) for point in self.points)))
+        super().__init__(unit, fractional=any(isinstance(point, Fraction) for point in self.points))
 
     @property
     def finished(self) -> bool:
@@ -42,22 +39,6 @@ class ManualScheduleTrigger(BoundaryTrigger):
         """The first point after ``baseline``."""
         place = bisect_right(self.points, baseline)
         return self.points[place] if place < len(self.points) else math.inf
-
-    def initialize(self, trainer: TrainerView) -> None:
-        """See :meth:`BoundaryTrigger.initialize`.
-
-        :raises StateError: when the updater does not count in this unit, or the fraction of an epoch is unknown.
-        """
-        check_counted(trainer, self.unit, repr(self))
-        super().initialize(trainer)
-
-    def state_dict(self) -> dict[str, Any]:
-        """``unit`` and ``baseline``."""
-        return {"unit": self.unit, **super().state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the saved base line if it was counted in the same unit; the points are the constructor's."""
-        super().load_state_dict(state if state.get("unit") == self.unit else {})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}([{', '.join(map(str, self.points))}], {self.unit!r})"
