@@ -15,13 +15,13 @@ from ostinato.dist.per_rank import PerRank, RankStates
 from ostinato.loop.inner_trigger import ask_inside, get_inner_trigger
 from ostinato.loop.protocols import TrainerView
 from ostinato.loop.reporter import is_scalar
+from ostinato.loop.trainer import AGREE_EVERY
 from ostinato.loop.triggers.parts import group_of
 from ostinato.loop.triggers.trigger import Decided, Trigger, decided_by
 
 _log = logging.getLogger(__name__)
 
 _FOLD_AT = 256
-_AGREE_EVERY = 10
 
 
 class SaveDue(Trigger):
@@ -84,7 +84,7 @@ class SaveDue(Trigger):
                 self._waiting[index] |= due[index]
                 due[index] = False
         is_asked_for = False
-        if trainer.updater.state.iteration % getattr(trainer, "agree_every", _AGREE_EVERY) == 0:
+        if trainer.updater.state.iteration % getattr(trainer, "agree_every", AGREE_EVERY) == 0:
             told = self._group.gather((*self._waiting, self.is_requested))
             due = [due[0] or told[0][0], due[1] or told[0][1]]
             is_asked_for = any(requested for _, _, requested in told)
