@@ -45,6 +45,22 @@ def test_a_table_trains_as_a_dense_embedding_does(store: str, replicas: int, set
     assert trainer.update_on_kvstore is True
 
 
+@pytest.mark.parametrize("store", ["local", "dist_sync"])
+def test_updates_that_were_put_off_belong_to_the_rows_before_they_were_replaced(store: str) -> None:
+    def run(update: str) -> torch.Tensor:
+        table = table_of()
+        settings = {"learning_rate": 0.01, "momentum": 0.9, "update": update}
+        trainer = ParameterTrainer([table], "sgd", settings, kvstore=store)
+        for step, ids in enumerate(([0, 3], [1, 3], [0, 5])):
+            if step == 2:
+                trainer.replace_table(table, torch.ones_like(WHOLE))
+            table.row_sparse_data(torch.tensor(ids)).lookup(torch.tensor(ids)).square().sum().backward()
+            trainer.step(1)
+        return table.all_rows()
+
+    torch.testing.assert_close(run("dense_lazy"), run("dense"))
+
+
 def test_rows_are_pulled_sorted_and_once() -> None:
     table = table_of(2)
     trainer = make([table], kvstore="local")

@@ -122,6 +122,24 @@ def table_trained(group: Any, bound: str) -> Any:
     return table.all_rows()
 
 
+def rare_rows(group: Any, update: str) -> Any:
+    """A dense weight with row-sparse gradients, most of whose rows are rarely used; one value is set in between."""
+    torch.manual_seed(5)
+    words = nn.Embedding(9, 2, sparse=update != "dense")
+    if update != "dense":
+        words.weight.grad_stype = "row_sparse"
+    settings = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.05, "update": update}
+    store = CollectiveStore("dist_sync", group)
+    trainer = ParameterTrainer({"words": words.weight}, "sgd", settings, kvstore=store)
+    for turn in range(6):
+        trainer.zero_grad()
+        words(torch.tensor([0, turn, 8 - group.rank])).square().sum().backward()
+        trainer.step(1)
+        if turn == 3:
+            trainer.set_data("words", torch.ones(9, 2))
+    return words.weight.detach().clone()
+
+
 def run_all(group: Any) -> dict[str, Any]:
     compressed = {"type": "2bit", "threshold": 0.05}
     return {
@@ -133,6 +151,8 @@ def run_all(group: Any) -> dict[str, Any]:
         "overflow on the store": overflowing(group, update_on_kvstore=True),
         "hidden overflow": hidden_overflow(group, in_two=False),
         "hidden overflow in two": hidden_overflow(group, in_two=True),
+        "rare rows, late": rare_rows(group, "dense_lazy"),
+        "rare rows": rare_rows(group, "dense"),
         "whole table": table_trained(group, "1000"),
         "cut table": table_trained(group, "5"),
     }
@@ -211,6 +231,11 @@ def test_an_overflow_that_compression_would_hide_skips_the_step_on_all(ranks: li
         assert not any(torch.equal(one, other) for one, other in zip(bad[2:], good[2:], strict=True))
         assert scale == 4.0
         assert set(counts.values()) == {2}
+
+
+def test_rows_whose_updates_were_put_off_are_up_to_date_when_they_are_pulled(ranks: list[dict[str, Any]]) -> None:
+    for values in ranks:
+        torch.testing.assert_close(values["rare rows, late"], ranks[0]["rare rows"])
 
 
 @pytest.mark.parametrize("kind", ["whole table", "cut table"])

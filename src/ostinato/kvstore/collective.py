@@ -260,8 +260,8 @@ class CollectiveStore(Store):
             if key in self._tables:
                 return self._tables[key].pull(row_ids)
             # A dense weight is whole everywhere, so its rows can be looked up like those of a small table.
-            stored = self._value(key)
-            rows = checked_row_ids(key, row_ids, len(stored))
+            rows = checked_row_ids(key, row_ids, self._shape(key)[0])
+            stored = self._value(key, rows)
             return RowSparse(rows, stored[rows.to(stored.device)].to(row_ids.device), tuple(stored.shape))
 
     def set_value(self, key: Key, value: Tensor) -> None:
@@ -282,7 +282,7 @@ class CollectiveStore(Store):
             received = value.detach().clone(memory_format=torch.contiguous_format)
             collectives.broadcast(received).wait()
             if key in self._stored:
-                self._stored[key].copy_(received)
+                self._value(key).copy_(received)  # what was put off belongs to the old value
                 if self._updater is not None:
                     refresh_master_copy(self._updater, key, self._updated_part(key))
 
@@ -614,14 +614,18 @@ class CollectiveStore(Store):
     def _shape(self, key: Key) -> torch.Size:
         return self._home(key)[0]
 
-    def _value(self, key: Key) -> Tensor:
+    def _value(self, key: Key, rows: Tensor | None = None) -> Tensor:
         if key not in self._stored:
             raise StateError(
                 f"The key {key!r} belongs to a parameter whose gradient this store adds up; it keeps no copy of it.",
                 advice="Read the parameter, or its gradient.",
                 key=key,
             )
-        return self._stored[key]
+        stored = self._stored[key]
+        if self._updater is not None and key in self._row_keys:
+            # Rows that had no gradient may have been spared updates (SGD's update="dense_lazy").
+            self._updater.catch_up([key], [stored], None if rows is None else [rows.to(stored.device)])
+        return stored
 
     def _known(self, key: Key | Sequence[Key], values: Any) -> dict[Key, list[Any]]:
         keys = key_list(key)

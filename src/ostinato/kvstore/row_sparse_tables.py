@@ -125,6 +125,7 @@ class Table:
 
     def replace(self, whole: Tensor) -> None:
         """Replace all rows by rank 0's."""
+        self._read(None)  # what was put off belongs to the old rows
         rows = torch.arange(self.shape[0], device=self.stored.device)
         self._receive(RowSparse(rows, whole.detach().to(self.stored), tuple(self.shape)))
 

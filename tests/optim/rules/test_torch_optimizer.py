@@ -215,3 +215,13 @@ def test_what_has_no_meaning_is_refused() -> None:
         TorchOptimizer(torch.optim.SGD([torch.ones(1)], lr=0.1), momentum=0.9, learning_rate=0.1)
     with pytest.raises(ArgumentValueError, match="closure"):
         TorchOptimizer(torch.optim.LBFGS)
+
+
+def test_a_state_with_another_number_of_groups_is_refused_and_changes_nothing() -> None:
+    held = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    two = TorchOptimizer(torch.optim.SGD([{"params": [w]} for w in held], lr=0.5))
+    at_work = torch.optim.SGD(held, lr=0.25)
+    one = TorchOptimizer(at_work)
+    with pytest.raises(ArgumentValueError, match="2 parameter groups, and this one has 1"):
+        one.load_state_dict(two.state_dict())
+    assert at_work.param_groups[0]["lr"] == 0.25

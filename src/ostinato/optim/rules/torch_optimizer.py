@@ -233,11 +233,19 @@ class TorchOptimizer(Optimizer):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        instance = self._instance
+        instance, saved_groups = self._instance, state.get("groups", [])
+        if instance is not None and saved_groups and len(saved_groups) != len(instance.param_groups):
+            raise ArgumentValueError(
+                f"The state was saved by an optimizer with {len(saved_groups)} parameter groups, and this one has "
+                f"{len(instance.param_groups)}.",
+                advice="Build the optimizer with the groups it had.",
+                saved=len(saved_groups),
+                found=len(instance.param_groups),
+            )
         super().load_state_dict(state)
         self._instance = instance
         if instance is not None:
-            for group, saved in zip(instance.param_groups, state.get("groups", []), strict=False):
+            for group, saved in zip(instance.param_groups, saved_groups, strict=False):  # none from a class
                 group.update(saved)
 
 
