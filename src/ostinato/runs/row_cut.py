@@ -74,11 +74,6 @@ class RowCut:
                 file=self.file,
             )
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether this rank owns every row."""
-        return len(self.tensor) == self.total_rows
-
 
 @dataclass(frozen=True)
 class RowPart:
