@@ -287,10 +287,15 @@ def test_an_interrupt_while_waiting_loses_no_batch(make, monkeypatch):
         interrupted.set()
 
     thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        loader.next_batch()
-    thread.join()
+    # A shell that starts the tests in the background has Ctrl-C ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            loader.next_batch()
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert loader.position == 0
     assert torch.equal(loader.next_batch().inputs, expected.inputs)
 
