@@ -98,7 +98,11 @@ def read_host_file(path: Path) -> list[Host]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"The host file {path} cannot be read: {error}.", path=str(path)) from error
+        raise BadInputError(
+            f"The host file {path} cannot be read: {error}.",
+            advice="Name a text file with one machine a line, or give the machines themselves with --hosts.",
+            path=str(path),
+        ) from error
     hosts = []
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
@@ -114,7 +118,11 @@ def read_host_file(path: Path) -> list[Host]:
             )
         hosts.append(Host(found[1], int(found[2] or found[3] or 1)))
     if not hosts:
-        raise BadInputError(f"The host file {path} names no machine.", path=str(path))
+        raise BadInputError(
+            f"The host file {path} names no machine.",
+            advice="Write one machine a line: node1 slots=4.",
+            path=str(path),
+        )
     return hosts
 
 

@@ -188,7 +188,11 @@ def _source(given: Any, names: Names) -> tuple[Source, str]:
                 source.problems.append(Problem(where, f"{quote(name)} is not a key{meant}", str(name)))
         return source, where.source
     if not isinstance(given, str | os.PathLike):
-        raise ArgumentTypeError(f"A preset is read from a mapping or a file, not from {given!r}.", value=given)
+        raise ArgumentTypeError(
+            f"A preset is read from a mapping or a file, not from {given!r}.",
+            advice="Give the keys in a dictionary, or the path of a YAML file that holds them.",
+            value=given,
+        )
     path = Path(given)
     return read_yaml(read_text(path), str(path), names), str(path)
 

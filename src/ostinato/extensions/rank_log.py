@@ -46,7 +46,11 @@ class RankLog(Extension):
         logger: str = "",
     ) -> None:
         if not isinstance(logger, str):
-            raise ArgumentTypeError(f"RankLog: the logger is given by its name, not as {logger!r}.", value=logger)
+            raise ArgumentTypeError(
+                f"RankLog: the logger is given by its name, not as {logger!r}.",
+                advice="Give logger.name of it, or leave it out for all loggers.",
+                value=logger,
+            )
         self._folder = None if folder is None else Path(folder)
         self._level = _checked_level(level)
         self._console = console

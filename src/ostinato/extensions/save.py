@@ -263,7 +263,11 @@ class Snapshot(Extension):
             raise problem
         for rank, what in enumerate(told):
             if what is not None:
-                raise StateError(f"Rank {rank} could not go on from the saved state: {what}", rank=rank)
+                raise StateError(
+                    f"Rank {rank} could not go on from the saved state: {what}",
+                    advice="What can be done stands in the error of that rank.",
+                    rank=rank,
+                )
 
     def _load(self, trainer: TrainerView, loaded: LoadedGeneration) -> None:
         stored_at = loaded.manifest.optimizer_iteration

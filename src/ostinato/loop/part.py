@@ -76,7 +76,12 @@ class Part:
         if not isinstance(self.name, str) or not self.name:
             raise ArgumentTypeError(f"The name of a part must be a text that is not empty, not {self.name!r}.")
         if not callable(self.loss):
-            raise ArgumentTypeError(f"The loss of the part {self.name!r} cannot be called: {self.loss!r}.")
+            raise ArgumentTypeError(
+                f"The loss of the part {self.name!r} cannot be called: {self.loss!r}.",
+                advice="Give a function of the batch and the turn.",
+                name=self.name,
+                value=self.loss,
+            )
         for what, least in (("every", 1), ("repeat", 1)):
             _check_whole(getattr(self, what), what, self.name, least)
         start, start_unit = _threshold(self.start, "start", self.name, 0)

@@ -96,7 +96,11 @@ class RegistrationList:
                 name=unique,
             )
         if ranks not in ("all", 0) or isinstance(ranks, bool):
-            raise ArgumentValueError(f"ranks must be 'all' or 0, not {ranks!r}.", value=ranks)
+            raise ArgumentValueError(
+                f"ranks must be 'all' or 0, not {ranks!r}.",
+                advice="Give 0 for one that only writes, and leave it out for any other.",
+                value=ranks,
+            )
         self._by_name[unique] = Registration(
             name=unique,
             extension=extension,
@@ -135,7 +139,9 @@ class RegistrationList:
             # Equality for bound methods: each access makes a new object.
             if known.extension is extension or known.extension == extension:
                 return known.name
-        raise ArgumentValueError(f"{extension!r} is not registered here.", value=extension)
+        raise ArgumentValueError(
+            f"{extension!r} is not registered here.", advice="Register it first: trainer.extend(...).", value=extension
+        )
 
 
 def callable_attribute(owner: Any, name: str) -> Callable[..., Any] | None:

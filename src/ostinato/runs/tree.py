@@ -82,7 +82,10 @@ def _pack(node: Tree, path: str, leaves: Leaves, depth: int) -> Any:
             leaves.tensors[name] = node.detach()
             return {"$tensor": name}
         if node.dtype.hasobject or node.dtype.kind not in "biuf":
-            raise ArgumentTypeError(f"The array at {path!r} has the type {node.dtype}, which cannot be saved.")
+            raise ArgumentTypeError(
+                f"The array at {path!r} has the type {node.dtype}, which cannot be saved.",
+                advice="Save arrays of numbers or truth values, and text as a list.",
+            )
         leaves.tensors[name] = torch.from_numpy(np.ascontiguousarray(node).reshape(node.shape))
         return {"$array": name}
     if isinstance(node, Mapping):
