@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from thread_ranks import ThreadGroup, on_ranks
+from rank_threads import ThreadGroup, on_ranks
 
 from ostinato.runs import GenerationContent, LoadedGeneration, RankedStore, RowCut, RunFolder
 from ostinato.runs.atomic import Files, set_hook

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from thread_ranks import ThreadGroup, on_ranks
+from rank_threads import ThreadGroup, on_ranks
 
 from ostinato.dist import Alone
 from ostinato.dist.per_rank import RankStates

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from rank_processes import RankResult, run_on_ranks
-from thread_ranks import on_ranks
+from rank_threads import on_ranks
 from torch import nn
 
 from ostinato.errors import RankFailedError, SaveError

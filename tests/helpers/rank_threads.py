@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ostinato.dist import Alone
 from ostinato.errors import RankFailedError
 
 _LIMIT = 120.0
+
+T = TypeVar("T")
 
 
 class _Meeting:
@@ -83,4 +85,17 @@ def on_threads(function: Callable[[ThreadGroup], Any], ranks: int = 2) -> list[A
     for thread in threads:
         thread.join(_LIMIT)
         assert not thread.is_alive(), "a rank hangs"
+    return results
+
+
+def on_ranks(size: int, work: Callable[[ThreadGroup], T]) -> list[T]:
+    """Do the same work on every rank where none is expected to fail; what the ranks return, in order.
+
+    :raises BaseException: what one of them raised; not its echo in the others.
+    """
+    results = on_threads(work, size)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    errors.sort(key=lambda error: isinstance(error, RankFailedError))
+    if errors:
+        raise errors[0]
     return results

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from loop_stand_ins import CountingUpdater
-from thread_ranks import ThreadGroup, on_ranks
+from rank_threads import ThreadGroup, on_ranks
 
 from ostinato.errors import StateError
 from ostinato.extensions import Snapshot

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import on_ranks
+from rank_threads import on_ranks
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from thread_ranks import ThreadGroup, on_ranks
+from rank_threads import ThreadGroup, on_ranks
 
 from ostinato.errors import ArgumentTypeError, DamagedRunError, RunError, RunLockedError, SaveError, StateError
 from ostinato.runs import GenerationContent, LoadedGeneration, PerRank, RankedStore, RowCut, RunFolder, RunStore

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loop_stand_ins import CountingUpdater, ListOfSnapshots
-from thread_ranks import on_ranks
+from rank_threads import on_ranks
 
 from ostinato.loop import EarlyStoppingTrigger, Trainer, report
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from thread_ranks import on_ranks
+from rank_threads import on_ranks
 
 from ostinato.loop import FunctionTrigger, IntervalTrigger, MinValueTrigger, from_counters
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import on_ranks
+from rank_threads import on_ranks
 
 from ostinato.dist import Alone
 from ostinato.dist.per_rank import RankStates

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from thread_ranks import on_ranks
+from rank_threads import on_ranks
 
 from ostinato.dist import Alone
 from ostinato.loop import IntervalTrigger, from_counters

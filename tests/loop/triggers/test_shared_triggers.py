@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from loop_stand_ins import CountingUpdater, ListOfSnapshots
-from thread_ranks import on_ranks
+from rank_threads import on_ranks
 
 from ostinato.extensions import Snapshot, StandardEvaluator
 from ostinato.loop import (
