@@ -25,6 +25,7 @@ class ImageLoss(nn.Module):
     :ivar spatial: True: the result is a map, (N, C or 1, H, W), that a mask can weigh. False: it is one number for each
         picture, (N,), since its parts belong to no place in the picture.
     :ivar smallest: the smallest side, in pixels, that can be compared.
+    :ivar for_smaller: what to choose for smaller ones; for the message.
     :param lengths: all heights and widths that pictures will have, pixels. Constants are made for them.
     :raises ArgumentValueError: one of the lengths is too small.
     """
@@ -32,6 +33,7 @@ class ImageLoss(nn.Module):
     name: ClassVar[str]
     spatial: ClassVar[bool] = True
     smallest: ClassVar[int] = 1
+    for_smaller: ClassVar[str] = "another loss function"
 
     def __init__(self, lengths: Iterable[int]) -> None:
         super().__init__()
@@ -40,7 +42,7 @@ class ImageLoss(nn.Module):
             raise ArgumentValueError(
                 f"{self.name} needs pictures of at least {self.smallest} x {self.smallest} pixels, and these have "
                 f"{self.lengths[0]}.",
-                advice="Choose another loss function for this size.",
+                advice=f"Choose {self.for_smaller} for this size.",
                 size=self.lengths[0],
             )
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ostinato.errors import ArgumentValueError
 from ostinato.swap.losses.image_loss import AxisMatrices, ImageLoss
 from ostinato.swap.losses.ssim import WINDOW, similarity_map, window_matrix
 
@@ -54,16 +53,9 @@ class MultiScaleSsim(ImageLoss):
 
     name = "ms_ssim"
     smallest = 48
+    for_smaller = "ssim"
 
     def __init__(self, lengths: Iterable[int]) -> None:
-        lengths = tuple(lengths)
-        if lengths and min(lengths) < self.smallest:
-            raise ArgumentValueError(
-                f"{self.name} needs pictures of at least {self.smallest} x {self.smallest} pixels, and these have "
-                f"{min(lengths)}.",
-                advice="Choose ssim for this size.",
-                size=min(lengths),
-            )
         super().__init__(lengths)
         window = window_for(self.lengths[0]) if self.lengths else WINDOW
         if window < WINDOW:
