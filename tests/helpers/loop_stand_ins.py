@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from ostinato.loop import Extension, UpdaterState
+from ostinato.loop.inner_trigger import InnerTrigger
 
 
 class CountingUpdater:
@@ -39,3 +40,18 @@ class ListOfSnapshots(Extension):
 
     def __call__(self, trainer: Any) -> None:
         self.kept.append(json.loads(json.dumps(trainer.state_dict())))
+
+
+class AsksItself(Extension):
+    """Is called in every iteration, and asks a trigger of its own; notes the iterations in which that one fires."""
+
+    def __init__(self, trigger: Any) -> None:
+        self.inner = InnerTrigger(trigger)
+        self.fired: list[int] = []
+
+    def initialize(self, trainer: Any) -> None:
+        self.inner.initialize(trainer)
+
+    def __call__(self, trainer: Any) -> None:
+        if self.inner(trainer):
+            self.fired.append(trainer.updater.state.iteration)

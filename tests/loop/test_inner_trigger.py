@@ -4,47 +4,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_stand_ins import CountingUpdater
+from loop_stand_ins import AsksItself, CountingUpdater
 from rank_threads import ThreadGroup, on_ranks
 
 from ostinato.errors import StateError
 from ostinato.extensions import Snapshot
-from ostinato.loop import Extension, IntervalTrigger, MinValueTrigger, TimeTrigger, Trainer, report
+from ostinato.loop import IntervalTrigger, MinValueTrigger, TimeTrigger, Trainer, report
 from ostinato.loop.inner_trigger import InnerTrigger
-
-
-class Notes(Extension):
-    """Notes at which iterations its inner trigger fires."""
-
-    def __init__(self, trigger: Any) -> None:
-        self.inner = InnerTrigger(trigger)
-        self.fired: list[int] = []
-
-    def initialize(self, trainer: Any) -> None:
-        self.inner.initialize(trainer)
-
-    def __call__(self, trainer: Any) -> None:
-        if self.inner(trainer):
-            self.fired.append(trainer.updater.state.iteration)
 
 
 def test_one_trigger_object_serves_two_extensions() -> None:
     trigger = IntervalTrigger(2, "iteration")
-    first, second, third = Notes(trigger), Notes(trigger), Notes((2, "iteration"))
+    first, second, third = AsksItself(trigger), AsksItself(trigger), AsksItself((2, "iteration"))
     trainer = Trainer(CountingUpdater(), (5, "iteration"), extensions=[first, second, third])
     trainer.run()
     assert first.fired == second.fired == third.fired == [2, 4]
 
 
 def test_a_function_is_asked_every_time_and_none_never_fires() -> None:
-    first, second = Notes(lambda trainer: trainer.updater.state.iteration == 3), Notes(None)
+    first, second = AsksItself(lambda trainer: trainer.updater.state.iteration == 3), AsksItself(None)
     Trainer(CountingUpdater(), (5, "iteration"), extensions=[first, second]).run()
     assert (first.fired, second.fired) == ([3], [])
     assert InnerTrigger(None).state_dict() == {}
 
 
 def test_the_memory_of_the_trigger_travels() -> None:
-    notes = Notes((10, "iteration"))
+    notes = AsksItself((10, "iteration"))
     Trainer(CountingUpdater(), (7, "iteration"), extensions=[notes]).run()
     assert notes.inner.state_dict() == {"unit": "iteration", "baseline": 7}
     inner = InnerTrigger((10, "iteration"))
@@ -75,7 +60,7 @@ class Reporting(CountingUpdater):
         super().update()
 
 
-class OnFirstRank(Notes):
+class OnFirstRank(AsksItself):
     """Asks its inner trigger on rank 0 only, as an extension that writes does."""
 
     def initialize(self, trainer: Any) -> None:
@@ -120,7 +105,7 @@ def test_all_ranks_ask_for_the_mean_of_a_value_wherever_the_extension_runs(make:
             report("v", VALUES[self.state.iteration])
             CountingUpdater.update(self)
 
-    alone = Notes(make())
+    alone = AsksItself(make())
     Trainer(Alone(0), (len(VALUES), "iteration"), extensions=[alone]).run()
     fired = on_ranks(2, lambda group: fired_on(group, make(), ranks))
     assert alone.fired
@@ -142,7 +127,7 @@ def test_its_memory_of_all_ranks_travels(tmp_path: Path, ranks: Any) -> None:
 
 def test_rank_0_decides_what_the_ranks_could_see_differently() -> None:
     def work(group: ThreadGroup) -> list[int]:
-        notes = Notes(lambda trainer: trainer.updater.state.iteration % (2 + group.rank) == 0)
+        notes = AsksItself(lambda trainer: trainer.updater.state.iteration % (2 + group.rank) == 0)
         Trainer(CountingUpdater(), (9, "iteration"), group=group, extensions=[notes]).run()
         return notes.fired
 
@@ -159,7 +144,7 @@ def test_rank_0_decides_what_the_ranks_could_see_differently() -> None:
 )
 def test_time_is_agreed_on_now_and_then_and_no_boundary_is_lost(outer: Any, expected: list[int]) -> None:
     def work(group: ThreadGroup) -> list[int]:
-        notes, updater = Notes(TimeTrigger(4.5)), CountingUpdater()
+        notes, updater = AsksItself(TimeTrigger(4.5)), CountingUpdater()
         # A second per iteration on rank 0; the other clock would say something else.
         clock = lambda: updater.state.iteration * (1.0 if group.rank == 0 else 7.0)  # noqa: E731
         trainer = Trainer(updater, (13, "iteration"), group=group, agree_every=3, clock=clock)
@@ -173,7 +158,7 @@ def test_time_is_agreed_on_now_and_then_and_no_boundary_is_lost(outer: Any, expe
 def test_ranks_with_other_triggers_inside_are_refused_before_they_wait_for_each_other() -> None:
     def work(group: ThreadGroup) -> str:
         trainer = Trainer(CountingUpdater(), (9, "iteration"), group=group)
-        trainer.extend(Notes(MinValueTrigger("v", (1 + group.rank, "iteration"))))
+        trainer.extend(AsksItself(MinValueTrigger("v", (1 + group.rank, "iteration"))))
         with pytest.raises(StateError) as raised:
             trainer.run()
         return str(raised.value)

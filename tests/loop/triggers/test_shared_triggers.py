@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_stand_ins import CountingUpdater, ListOfSnapshots
+from loop_stand_ins import AsksItself, CountingUpdater, ListOfSnapshots
 from rank_threads import on_ranks
 
 from ostinato.extensions import Snapshot, StandardEvaluator
 from ostinato.loop import (
     EarlyStoppingTrigger,
-    Extension,
     FunctionTrigger,
     IntervalTrigger,
     ManualScheduleTrigger,
@@ -25,7 +24,6 @@ from ostinato.loop import (
     Trigger,
     report,
 )
-from ostinato.loop.inner_trigger import InnerTrigger
 
 VALUES = [9, 7, 8, 6, 6, 5, 7, 4, 3, 3, 5, 2]
 ITERATIONS = len(VALUES)
@@ -114,21 +112,6 @@ def test_the_stop_trigger_may_be_shared_too() -> None:
     trainer.run()
     assert trainer.updater.state.iteration == 11
     assert seen == [11]
-
-
-class AsksItself(Extension):
-    """Is called in every iteration, and asks a trigger of its own what to do."""
-
-    def __init__(self, trigger: Any) -> None:
-        self.inner = InnerTrigger(trigger)
-        self.fired: list[int] = []
-
-    def initialize(self, trainer: Any) -> None:
-        self.inner.initialize(trainer)
-
-    def __call__(self, trainer: Any) -> None:
-        if self.inner(trainer):
-            self.fired.append(trainer.updater.state.iteration)
 
 
 @pytest.mark.parametrize("name", MAKERS)
