@@ -119,6 +119,15 @@ def test_a_set_without_batches_is_an_error_with_both_numbers() -> None:
         StandardEvaluator(model(), [])()
 
 
+def test_wrong_arguments_are_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="There is no device 'gpu'"):
+        StandardEvaluator(nn.Identity(), [], device="gpu")
+    with pytest.raises(TypeError, match="The function of an evaluator must be a function, not 'accuracy'"):
+        StandardEvaluator(nn.Identity(), [], "accuracy")  # pyrefly: ignore
+    with pytest.raises(TypeError, match="The loss function must be a function"):
+        StandardEvaluator(nn.Identity(), [], loss_function={"main": 1})  # pyrefly: ignore
+
+
 # --- training does not notice ---------------------------------------------------------------------------------------
 
 

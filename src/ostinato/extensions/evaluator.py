@@ -30,6 +30,7 @@ from ostinato.loop.inner_trigger import ask_inside, get_inner_trigger
 from ostinato.loop.loaders import loader_generators, no_batch_error
 from ostinato.loop.protocols import ExtensionFunction
 from ostinato.loop.unwrapping import unwrapped
+from ostinato.loop.updater_arguments import check_functions, checked_device
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ class StandardEvaluator(Extension):
         extension runs, so they cannot run more often than it does.
     :param device: where batches are moved to; by default they stay where the loader made them.
     :param group: the ranks that evaluate together, where there is no trainer to ask.
+    :raises ArgumentTypeError: when a function cannot be called.
+    :raises ArgumentValueError: for an unknown device, and for a bad trigger in ``also``.
     """
 
     trigger = (1, "epoch")
@@ -95,10 +98,10 @@ class StandardEvaluator(Extension):
         given = model if isinstance(model, Mapping) else {"main": model}
         self.models: dict[str, nn.Module] = {name: unwrapped(module) for name, module in given.items()}
         self.loader = loader
-        self.loss_function = loss_function
+        self.loss_function = check_functions(loss_function, "The loss function")
         self.prefix = prefix
-        self.device = None if device is None else torch.device(device)
-        self._function = function
+        self.device = checked_device(device)
+        self._function = check_functions(function, "The function of an evaluator")
         self._weight_by_batch = weight_by_batch
         self._shard = shard
         self._also = {name: (call, get_inner_trigger(when)) for name, (call, when) in (also or {}).items()}
