@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from ostinato import gluon
-from ostinato.errors import UpdateRefusedError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, UpdateRefusedError
 from ostinato.kvstore import ParameterTrainer
 
 
@@ -93,3 +93,21 @@ def test_the_split_step_with_clipping_between() -> None:
         assert gluon.clip_global_norm([replica.grad], 1.0) == pytest.approx(5.0)
     trainer.update(1)
     assert_near(weights["w"], -0.6, -0.8)
+
+
+@pytest.mark.parametrize("norm", [-1.0, 0.0, float("nan")])
+def test_a_norm_that_cannot_be_reached_is_refused(norm: float) -> None:
+    tensor = torch.tensor([3.0, 4.0])
+    with pytest.raises(ArgumentValueError, match="norm of"):
+        gluon.clip_global_norm([tensor], norm)
+    assert tensor.tolist() == [3.0, 4.0]
+
+
+def test_wrong_selections_axes_and_devices_are_refused_with_the_right_way() -> None:
+    with pytest.raises(ArgumentValueError, match="no regular expression"):
+        gluon.collect_params(nn.Linear(2, 2), "(")
+    with pytest.raises(ArgumentValueError, match="batch_axis is 3"):
+        gluon.split_data(torch.zeros(4, 2), 2, batch_axis=3)
+    for call in (lambda: gluon.split_and_load(torch.zeros(4), "cpu"), lambda: gluon.replicate(nn.Linear(2, 2), "cpu")):
+        with pytest.raises(ArgumentTypeError, match=r"Write \['cpu'\]"):
+            call()

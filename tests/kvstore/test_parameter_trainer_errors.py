@@ -23,7 +23,7 @@ from torch.nn import Parameter
 from ostinato.errors import OstinatoError
 from ostinato.kvstore import LocalStore, ParameterHandle, ParameterTrainer, TableParameter, register
 from ostinato.optim.rate_schedules import FactorSchedule
-from ostinato.optim.rules import SGD
+from ostinato.optim.rules import SGD, create
 
 
 def raises(kind: type[BaseException], match: str) -> Any:
@@ -369,3 +369,65 @@ def test_a_multiplier_for_a_name_that_is_not_there_is_a_value_error_with_the_nea
     with raises(ValueError, "bias"):
         trainer.set_multipliers(lr_mult={"encoder.weight": 0.0}, wd_mult={"bias": 0.0})
     assert handles[0].lr_mult == 1.0
+
+
+@pytest.mark.parametrize(("factor", "kind"), [("a", TypeError), (None, TypeError), (float("nan"), ValueError)])
+def test_a_multiplier_that_is_no_finite_number_is_refused(factor: Any, kind: type[Exception]) -> None:
+    model = nn.Linear(2, 2)
+    trainer = make(dict(model.named_parameters()))
+    with raises(kind, "multiplier of 'weight'"):
+        trainer.set_multipliers(lr_mult={"bias": 0.5, "weight": factor})
+    with raises(kind, "wd_mult of 'weight'"):
+        trainer.parameters["weight"].wd_mult = factor
+    assert [(one.lr_mult, one.wd_mult) for one in trainer.parameters.values()] == [(1.0, 1.0)] * 2
+    model.weight.lr_mult = factor
+    model(torch.ones(1, 2)).sum().backward()
+    with raises(kind, "lr_mult of 'weight'"):
+        trainer.step(1)
+
+
+@pytest.mark.parametrize("size", ["8", None, torch.ones(2)])
+def test_a_batch_size_that_is_no_number_is_a_type_error(size: Any) -> None:
+    with raises(TypeError, "batch_size is a number"):
+        make(dict(nn.Linear(2, 2).named_parameters())).step(size)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"optimizer_params": "lr=1"}, "keyword arguments come as a mapping"),
+        ({"compression_params": "2bit"}, "Compression parameters are a mapping"),
+        ({"update_on_kvstore": "yes"}, "True, False or None"),
+    ],
+)
+def test_options_of_another_kind_are_type_errors(options: dict[str, Any], said: str) -> None:
+    with raises(TypeError, said):
+        ParameterTrainer(dict(nn.Linear(2, 2).named_parameters()), "sgd", **options)
+
+
+@pytest.mark.parametrize("part", ["optimizer", "states", "counts", "residuals", "loss_scaler"])
+def test_a_state_with_a_part_of_another_kind_is_refused_and_changes_nothing(part: str) -> None:
+    trainer = make(dict(nn.Linear(2, 2).named_parameters()))
+    state = {**trainer.state_dict(), "optimizer": create("sgd", learning_rate=7.0).state_dict(), part: "junk"}
+    before = trainer.learning_rate
+    with raises(ValueError, f"The part '{part}'"):
+        trainer.load_state_dict(state)
+    assert trainer.learning_rate == before
+    with raises(TypeError, "mapping"):
+        trainer.load_state_dict(None)  # pyrefly: ignore
+
+
+def test_residuals_of_another_compression_are_refused_before_anything_is_taken_over() -> None:
+    def compressing(kind: str) -> ParameterTrainer:
+        weight = nn.Parameter(torch.ones(3))
+        trainer = make({"weight": weight}, "adam", kvstore="dist_sync", compression_params={"type": kind})
+        weight.sum().backward()
+        trainer.step(1)
+        return trainer
+
+    saved, trainer = compressing("2bit").state_dict(), compressing("1bit")
+    saved["optimizer"]["arguments"]["learning_rate"] = 7.0
+    before = trainer.learning_rate
+    with raises(RuntimeError, "2bit compression, and this is 1bit"):
+        trainer.load_state_dict(saved)
+    assert trainer.learning_rate == before

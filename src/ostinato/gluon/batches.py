@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ostinato.errors import ArgumentValueError
 from ostinato.kvstore import split_and_load, split_data
 
 __all__ = ["clip_global_norm", "split_and_load", "split_data"]
@@ -25,7 +26,12 @@ def clip_global_norm(arrays: Sequence[Tensor | None], max_norm: float, check_isf
     :param arrays: gradients; None stands for a parameter without one.
     :param check_isfinite: warn with a UserWarning when the norm is not finite; the tensors are left alone then.
     :returns: the norm before.
+    :raises ArgumentValueError: ``max_norm`` is not above 0.
     """
+    if not max_norm > 0:
+        raise ArgumentValueError(
+            f"Gradients cannot be scaled to a norm of {max_norm}.", advice="Give a max_norm above 0."
+        )
     tensors = [array.detach() for array in arrays if array is not None]
     if not tensors:
         return 0.0

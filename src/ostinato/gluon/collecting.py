@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from torch import nn
 from torch.nn import Parameter
 
+from ostinato.errors import ArgumentValueError
 from ostinato.kvstore import replica_parameters
 
 
@@ -16,9 +17,15 @@ def collect_params(net: nn.Module | Sequence[nn.Module], select: str | None = No
 
     :param net: a model, or what :func:`~ostinato.kvstore.replicate` made of it.
     :param select: a regular expression; names that it does not match from their beginning are left out.
+    :raises ArgumentValueError: ``select`` is none.
     """
     collected = replica_parameters([net] if isinstance(net, nn.Module) else net)
     if select is None:
         return collected
-    pattern = re.compile(select)
+    try:
+        pattern = re.compile(select)
+    except re.error as error:
+        raise ArgumentValueError(
+            f"select is {select!r}, which is no regular expression: {error}.", advice="Write for example '.*weight'."
+        ) from error
     return {name: replicas for name, replicas in collected.items() if pattern.match(name)}

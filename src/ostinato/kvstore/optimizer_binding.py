@@ -23,6 +23,11 @@ def bind_optimizer(
     :raises ArgumentValueError: there is no optimizer of this name.
     :raises ArgumentTypeError: a keyword is unknown, or this is no optimizer.
     """
+    if optimizer_params is not None and not isinstance(optimizer_params, Mapping):
+        raise ArgumentTypeError(
+            f"optimizer_params is {optimizer_params!r}, and keyword arguments come as a mapping.",
+            advice="Write {'learning_rate': 0.1}.",
+        )
     arguments = dict(optimizer_params or {})
     if isinstance(optimizer, str):
         made = create(optimizer, **arguments)

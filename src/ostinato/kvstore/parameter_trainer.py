@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import (
+    ArgumentTypeError,
     ArgumentValueError,
     ContractError,
     StateError,
     UpdateRefusedError,
 )
+from ostinato.kvstore.compression import CompressionScheme, Compressor
 from ostinato.kvstore.decision import Decision, check_aggregation
 from ostinato.kvstore.loss_scaler import LossScaler, all_finite
 from ostinato.kvstore.optimizer_binding import bind_optimizer
@@ -29,6 +31,7 @@ from ostinato.kvstore.store_opening import open_store
 from ostinato.kvstore.summing import sum_values, write_value
 from ostinato.kvstore.tables import TableParameter
 from ostinato.kvstore.trainer_states import (
+    check_form,
     named_states,
     numbered_states,
     read_states,
@@ -39,6 +42,7 @@ from ostinato.kvstore.trainer_states import (
 from ostinato.kvstore.weight_versions import WeightVersions
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.row_sparse_gradient import RowSparse
+from ostinato.optim.rules.argument_checks import require_finite, require_number
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +109,10 @@ class ParameterTrainer:
         compression_params: Mapping[str, Any] | None = None,
         update_on_kvstore: bool | None = None,
     ) -> None:
+        if compression_params is not None and not isinstance(compression_params, Mapping):
+            CompressionScheme.from_params(compression_params)  # says what is wrong
+        if update_on_kvstore not in (None, True, False):
+            raise ArgumentTypeError(f"update_on_kvstore is True, False or None, not {update_on_kvstore!r}.")
         self._handles = bind_parameters(params)
         self._optimizer = bind_optimizer(optimizer, optimizer_params, self._handles)
         check_aggregation(update_on_kvstore, self._optimizer.aggregate_num > 1)
@@ -184,10 +192,12 @@ class ParameterTrainer:
     ) -> None:
         """Set factors of rate and weight decay by parameter name; the next update uses them.
 
-        :raises ArgumentValueError: no parameter has such a name; the nearest ones are suggested, and nothing is set.
+        :raises ArgumentValueError: no parameter has such a name, and the nearest ones are suggested; or a factor is
+            not finite. Nothing is set then.
+        :raises ArgumentTypeError: a factor is no number. Nothing is set then.
         """
-        for name in (*(lr_mult or {}), *(wd_mult or {})):
-            self._handle(name)
+        for name, factor in (*(lr_mult or {}).items(), *(wd_mult or {}).items()):
+            require_finite(f"The multiplier of {self._handle(name).name!r}", factor)
         for name, factor in (lr_mult or {}).items():
             self._by_name[name].lr_mult = factor
         for name, factor in (wd_mult or {}).items():
@@ -275,7 +285,7 @@ class ParameterTrainer:
         return nullcontext() if self._store is None else self._store.holding()
 
     def _rescale(self, batch_size: float) -> None:
-        if not batch_size > 0:
+        if not require_number("batch_size", batch_size) > 0:
             raise ArgumentValueError(
                 f"A step was asked for with a batch size of {batch_size!r}.", advice="Give the number of samples."
             )
@@ -518,6 +528,10 @@ class ParameterTrainer:
         :param rows: row numbers, any shape; None for all.
         """
         handle = self._handle(name)
+        if rows is not None and not isinstance(rows, Tensor):
+            raise ArgumentTypeError(
+                f"Row numbers are a tensor of integers, not {type(rows).__name__}.", advice="Use torch.as_tensor()."
+            )
         if not self._updates_on_store and not handle.is_deferred:
             self._updaters.catch_up(handle, rows)
             self._versions.remember([handle])
@@ -551,7 +565,12 @@ class ParameterTrainer:
 
         :raises ArgumentValueError: the state is of another optimizer, of an unknown format, or a tensor in it does not
             fit its parameter. Nothing is changed then.
+        :raises StateError: what compression held back belongs to another type of compression. Nothing is changed then.
         """
+        check_form(state)
+        if self._compression is not None and state["residuals"]:
+            scheme = CompressionScheme.from_params(self._compression)
+            Compressor(scheme).load_sum_of(state["residuals"])  # refuses what would not fit later, too late
         checked = take_settings(state, self._optimizer, self._handles)
         if self.loss_scaler is not None and checked["loss_scaler"] is not None:
             self.loss_scaler.load_state_dict(checked["loss_scaler"])

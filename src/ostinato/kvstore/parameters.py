@@ -24,8 +24,9 @@ from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
-from ostinato.errors import ArgumentValueError, ContractError, StateError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError, StateError
 from ostinato.optim.row_sparse_gradient import RowSparse
+from ostinato.optim.rules.argument_checks import require_finite
 
 GradReq = Literal["write", "add", "null"]
 
@@ -66,20 +67,20 @@ class ParameterHandle:
     @property
     def lr_mult(self) -> float:
         """Factor of the learning rate; read at every update."""
-        return float(getattr(self.replicas[0], "lr_mult", 1.0))
+        return self._factor("lr_mult", getattr(self.replicas[0], "lr_mult", 1.0))
 
     @lr_mult.setter
     def lr_mult(self, value: float) -> None:
-        self._set("lr_mult", value)
+        self._set("lr_mult", self._factor("lr_mult", value))
 
     @property
     def wd_mult(self) -> float:
         """Factor of the weight decay; read at every update."""
-        return float(getattr(self.replicas[0], "wd_mult", 1.0))
+        return self._factor("wd_mult", getattr(self.replicas[0], "wd_mult", 1.0))
 
     @wd_mult.setter
     def wd_mult(self, value: float) -> None:
-        self._set("wd_mult", value)
+        self._set("wd_mult", self._factor("wd_mult", value))
 
     @property
     def grad_req(self) -> GradReq:
@@ -109,6 +110,9 @@ class ParameterHandle:
             return str(announced)
         seen = any(r.grad is not None and r.grad.layout == torch.sparse_coo for r in self.replicas)
         return "row_sparse" if seen else "default"
+
+    def _factor(self, attribute: str, value: Any) -> float:
+        return require_finite(f"{attribute} of {self.name!r}", value)
 
     def _set(self, attribute: str, value: object) -> None:
         for replica in self.replicas:
@@ -165,6 +169,11 @@ class ParameterHandle:
                 replica.copy_(value)
 
     def _check_shape(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(
+                f"The new value of {self.name!r} is a tensor, not {type(value).__name__}.",
+                advice="Use torch.as_tensor().",
+            )
         if tuple(value.shape) != tuple(self.shape):
             raise ArgumentValueError(
                 f"{self.name!r} has the shape {tuple(self.shape)}, and the new value has {tuple(value.shape)}."

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from ostinato.errors import ArgumentValueError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
 
 _ATTRIBUTES = ("lr_mult", "wd_mult", "grad_req", "grad_stype")
 
@@ -20,6 +20,7 @@ def replicate(module: nn.Module, devices: Sequence[torch.device | str]) -> list[
 
     :param devices: at least one; a device may be named again, which makes several copies on it.
     """
+    _refuse_text(devices)
     if not devices:
         raise ArgumentValueError("There is no device to put the model on.", advice="Give at least one, such as 'cpu'.")
     copies = [module, *(copy.deepcopy(module) for _ in devices[1:])]
@@ -50,9 +51,15 @@ def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool 
     :param num_slice: number of shares, at least 1.
     :param batch_axis: the dimension that counts samples.
     :param even_split: insist on equal shares; otherwise the first ones get one sample more.
-    :raises ArgumentValueError: there are fewer samples than shares, or equal shares are not possible.
+    :raises ArgumentValueError: there are fewer samples than shares, equal shares are not possible, or there is no such
+        dimension.
     """
     tensor = torch.as_tensor(data)
+    if not -tensor.ndim <= batch_axis < tensor.ndim:
+        raise ArgumentValueError(
+            f"The batch has the shape {tuple(tensor.shape)}, and batch_axis is {batch_axis}.",
+            advice="Name the dimension that counts samples.",
+        )
     size = tensor.shape[batch_axis]
     if not 1 <= num_slice <= size:
         raise ArgumentValueError(
@@ -76,7 +83,16 @@ def split_and_load(
 
     :raises ArgumentValueError: see :func:`split_data`.
     """
+    _refuse_text(devices)
     if len(devices) == 1:
         return [torch.as_tensor(data).to(devices[0])]
     shares = split_data(data, len(devices), batch_axis, even_split)
     return [share.to(device) for share, device in zip(shares, devices, strict=True)]
+
+
+def _refuse_text(devices: Sequence[torch.device | str]) -> None:
+    """A text is a sequence as well, of letters."""
+    if isinstance(devices, (str, torch.device)):
+        raise ArgumentTypeError(
+            f"devices is {str(devices)!r}, and a list of devices is needed.", advice=f"Write [{str(devices)!r}]."
+        )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ostinato.errors import ArgumentValueError, BadInputError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, BadInputError
 from ostinato.kvstore.parameters import ParameterHandle
 from ostinato.optim.mxnet_files import load_states, optimizer_from_states, read_trainer_states
 from ostinato.optim.rules import Optimizer, Updater, unpack_state
@@ -54,18 +54,47 @@ def named_states(raw: Mapping[str, Any], optimizer: Optimizer, handles: Sequence
     }
 
 
-def take_settings(state: Mapping[str, Any], optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
-    """Give the optimizer its saved settings, schedule and number of updates, and look whether the states fit.
+_PARTS = {"optimizer": Mapping, "states": Mapping, "counts": Mapping, "residuals": Sequence}
 
-    :returns: the state, without what no parameter here takes.
-    :raises ArgumentValueError: it is of another optimizer, of an unknown format, or a tensor does not fit its
-        parameter. The optimizer is then as it was.
+
+def check_form(state: Any) -> None:
+    """Refuse what is not the state of a parameter trainer, or one of a format that is not known here.
+
+    :raises ArgumentTypeError: it is no mapping.
+    :raises ArgumentValueError: its format is unknown, or a part is missing or of a wrong kind.
     """
+    if not isinstance(state, Mapping):
+        raise ArgumentTypeError(
+            f"The state of a trainer is a mapping, not {type(state).__name__}.", advice="Give what state_dict() gave."
+        )
     if state.get("format") != FORMAT:
         raise ArgumentValueError(
             f"This trainer state has format {state.get('format')!r}, and {FORMAT} is the one that is known.",
             advice="It may come from a newer version of Ostinato, or be the state of something else.",
         )
+    for part, kind in _PARTS.items():
+        if not isinstance(state.get(part), kind) or isinstance(state[part], str):
+            found = type(state[part]).__name__ if part in state else "missing"
+            raise ArgumentValueError(
+                f"The part {part!r} of this trainer state is {found}.",
+                advice="Give what state_dict() gave, whole.",
+                part=part,
+            )
+    scaler = state.get("loss_scaler")
+    if scaler is not None and not (isinstance(scaler, Mapping) and {"loss_scale", "clean_steps"} <= scaler.keys()):
+        raise ArgumentValueError(
+            f"The part 'loss_scaler' of this trainer state is {scaler!r}.", advice="Give what state_dict() gave, whole."
+        )
+
+
+def take_settings(state: Mapping[str, Any], optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
+    """Give the optimizer its saved settings, schedule and number of updates, and look whether the states fit.
+
+    :param state: of the right form, see :func:`check_form`.
+    :returns: the state, without what no parameter here takes.
+    :raises ArgumentValueError: it is of another optimizer, or a tensor does not fit its parameter. The optimizer is
+        then as it was.
+    """
     by_name = {handle.name: handle for handle in handles}
     before, schedule = copy.deepcopy(optimizer.state_dict()), optimizer.lr_scheduler
     try:
@@ -85,6 +114,7 @@ def take_settings(state: Mapping[str, Any], optimizer: Optimizer, handles: Seque
         _log.warning("the saved optimizer state of %s is not used: no parameter has this name", _some(unused))
     return {
         **state,
+        "loss_scaler": state.get("loss_scaler"),
         "states": {name: packed for name, packed in state["states"].items() if name in by_name},
         "counts": {name: count for name, count in state["counts"].items() if name in by_name},
     }

@@ -321,3 +321,35 @@ def test_a_rule_of_ones_own_needs_one_method() -> None:
             weight.copy_(weight / 2)
 
     assert step(Halving(use_fused_step=False)) == 0.5
+
+
+@pytest.mark.parametrize(
+    "argument", ["learning_rate", "wd", "rescale_grad", "clip_gradient", "momentum", "aggregate_num"]
+)
+def test_settings_that_are_no_numbers_are_refused(argument: str) -> None:
+    for wrong in ("a", [0.1, 0.2], torch.ones(2)):
+        with pytest.raises(ArgumentTypeError, match=f"{argument} is a number"):
+            create("sgd", **{argument: wrong})
+
+
+@pytest.mark.parametrize("argument", ["learning_rate", "wd", "epsilon", "beta1"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_settings_that_are_not_finite_are_refused(argument: str, value: float) -> None:
+    with pytest.raises(ArgumentValueError, match=argument):
+        create("adam", **{argument: value})
+
+
+def test_a_rate_that_is_not_finite_is_not_taken_over() -> None:
+    optimizer = create("sgd", learning_rate=0.5)
+    with pytest.raises(ArgumentValueError, match="nan"):
+        optimizer.set_learning_rate(float("nan"))
+    with pytest.raises(ArgumentTypeError, match="'fast'"):
+        optimizer.set_learning_rate("fast")  # pyrefly: ignore
+    assert optimizer.learning_rate == 0.5
+
+
+def test_a_schedule_that_cannot_be_called_and_a_count_below_zero_are_refused() -> None:
+    with pytest.raises(ArgumentTypeError, match="cannot be called"):
+        create("sgd", lr_scheduler=5)
+    with pytest.raises(ArgumentValueError, match="begin_num_update is -1"):
+        create("sgd", begin_num_update=-1)

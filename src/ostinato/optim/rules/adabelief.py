@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ostinato.optim.rules.adam import spreads
 from ostinato.optim.rules.adamw import bias_correction
-from ostinato.optim.rules.argument_checks import require_fraction
+from ostinato.optim.rules.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules.blocks import Block
 from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -43,7 +43,7 @@ class AdaBelief(Optimizer):
     ) -> None:
         super().__init__(**common)
         self.beta1, self.beta2 = require_fraction("beta1", beta1), require_fraction("beta2", beta2)
-        self.epsilon = epsilon
+        self.epsilon = require_not_negative("epsilon", epsilon)
         self.correct_bias = correct_bias
         self.state_names = ("mean", "var")
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ostinato.optim.rules.argument_checks import require_fraction
+from ostinato.optim.rules.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules.blocks import Block
 from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -30,7 +30,7 @@ class AdaDelta(Optimizer):
     def __init__(self, *, rho: float = 0.9, epsilon: float = 1e-6, **common: Any) -> None:
         super().__init__(**common)
         self.rho = require_fraction("rho", rho)
-        self.epsilon = epsilon
+        self.epsilon = require_not_negative("epsilon", epsilon)
         self.state_names = ("acc_grad", "acc_delta")
 
     def _plain(self, weight: Tensor, gradient: Tensor, state: State, step: Step) -> None:

@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
-from ostinato.errors import ArgumentValueError, ContractError
+import math
+from typing import Any
+
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError
+
+
+def require_number(name: str, value: Any) -> float:
+    """Refuse anything but a number; a scalar of numpy or torch is one.
+
+    :raises ArgumentTypeError: ``value`` is none.
+    """
+    try:
+        if not isinstance(value, (str, bytes, bytearray)):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        pass  # several elements, or nothing that could be a number
+    raise ArgumentTypeError(f"{name} is a number, not {value!r}.", argument=name)
+
+
+def require_finite(name: str, value: Any) -> float:
+    """Refuse anything but a finite number.
+
+    :raises ArgumentTypeError: ``value`` is no number.
+    :raises ArgumentValueError: it is a NaN or an infinity.
+    """
+    number = require_number(name, value)
+    if not math.isfinite(number):
+        raise ArgumentValueError(f"{name} is {value}.", advice="Give a finite number.", argument=name)
+    return number
 
 
 def require_fused(name: str, use_fused_step: bool, multi_precision: bool = False) -> None:
@@ -25,18 +53,22 @@ def require_fused(name: str, use_fused_step: bool, multi_precision: bool = False
 def require_fraction(name: str, value: float) -> float:
     """Refuse anything but a number from 0 to below 1.
 
-    :raises ArgumentValueError: ``value`` is another one.
+    :raises ArgumentTypeError: ``value`` is no number.
+    :raises ArgumentValueError: it is another one.
     """
-    if not 0 <= value < 1:
+    number = require_number(name, value)
+    if not 0 <= number < 1:
         raise ArgumentValueError(f"{name} is {value}.", advice=f"Give a {name} of at least 0 and below 1.")
-    return float(value)
+    return number
 
 
 def require_not_negative(name: str, value: float) -> float:
-    """Refuse a negative value.
+    """Refuse a negative or infinite value.
 
-    :raises ArgumentValueError: ``value`` is below 0.
+    :raises ArgumentTypeError: ``value`` is no number.
+    :raises ArgumentValueError: it is below 0, or not finite.
     """
-    if not value >= 0:
-        raise ArgumentValueError(f"{name} is {value}.", advice=f"Give a {name} of at least 0.")
-    return float(value)
+    number = require_number(name, value)
+    if not 0 <= number < math.inf:
+        raise ArgumentValueError(f"{name} is {value}.", advice=f"Give a finite {name} of at least 0.")
+    return number

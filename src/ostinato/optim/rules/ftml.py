@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ostinato.optim.rules.adam import spreads
-from ostinato.optim.rules.argument_checks import require_fraction
+from ostinato.optim.rules.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules.blocks import Block
 from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -34,7 +34,7 @@ class FTML(Optimizer):
     def __init__(self, *, beta1: float = 0.6, beta2: float = 0.999, epsilon: float = 1e-8, **common: Any) -> None:
         super().__init__(**common)
         self.beta1, self.beta2 = require_fraction("beta1", beta1), require_fraction("beta2", beta2)
-        self.epsilon = epsilon
+        self.epsilon = require_not_negative("epsilon", epsilon)
         self.state_names = ("d", "v", "z")
 
     def _plain(self, weight: Tensor, gradient: Tensor, state: State, step: Step) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ostinato.errors import ContractError
 from ostinato.optim.row_sparse_gradient import RowSparse
+from ostinato.optim.rules.argument_checks import require_not_negative
 from ostinato.optim.rules.blocks import Job
 from ostinato.optim.rules.optimizer import Gradient, Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -31,7 +32,7 @@ class GroupAdaGrad(Optimizer):
 
     def __init__(self, *, epsilon: float = 1e-6, **common: Any) -> None:
         super().__init__(**common)
-        self.epsilon = epsilon
+        self.epsilon = require_not_negative("epsilon", epsilon)
         self.state_names = ("history",)
 
     def _new_state(self, index: Index, weight: Tensor) -> State:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ostinato.optim.rules.adam import spreads, update_moments
-from ostinato.optim.rules.argument_checks import require_fraction
+from ostinato.optim.rules.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules.blocks import Block, Job, measured_blocks
 from ostinato.optim.rules.norms import PieceNorms, multiplied, trust_ratio
 from ostinato.optim.rules.optimizer import Optimizer, State
@@ -49,7 +49,7 @@ class LANS(Optimizer):
     ) -> None:
         super().__init__(**common)
         self.beta1, self.beta2 = require_fraction("beta1", beta1), require_fraction("beta2", beta2)
-        self.epsilon = epsilon
+        self.epsilon = require_not_negative("epsilon", epsilon)
         self.lower_bound, self.upper_bound = lower_bound, upper_bound
         self.state_names = ("mean", "var")
 

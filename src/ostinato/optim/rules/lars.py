@@ -51,7 +51,7 @@ class LARS(Optimizer):
         super().__init__(**common)
         self.momentum = require_not_negative("momentum", momentum)
         self.eta = eta
-        self.epsilon = epsilon
+        self.epsilon = require_not_negative("epsilon", epsilon)
         self.lazy_update = lazy_update
         self.state_names = ("momentum",) if self.momentum else ()
         if lazy_update:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ostinato.optim.rules.adam import spreads, update_moments
-from ostinato.optim.rules.argument_checks import require_fraction
+from ostinato.optim.rules.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules.blocks import Block
 from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -49,7 +49,7 @@ class Nadam(Optimizer):
     ) -> None:
         super().__init__(**common)
         self.beta1, self.beta2 = require_fraction("beta1", beta1), require_fraction("beta2", beta2)
-        self.epsilon = epsilon
+        self.epsilon = require_not_negative("epsilon", epsilon)
         self.schedule_decay = schedule_decay
         self.state_names = ("mean", "var")
 

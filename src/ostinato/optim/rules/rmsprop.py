@@ -49,7 +49,7 @@ class RMSProp(Optimizer):
         super().__init__(**common)
         self.rho = require_fraction("rho", rho)
         self.momentum = require_not_negative("momentum", momentum)
-        self.epsilon = epsilon
+        self.epsilon = require_not_negative("epsilon", epsilon)
         self.centered = centered
         self.clip_weights = clip_weights
         self.state_names = ("mean", "var", "momentum") if centered else ("var",)

@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
-from ostinato.errors import ArgumentValueError, ContractError, UpdateRefusedError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError, UpdateRefusedError
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.rate_schedules import RateSchedule, schedule_from_state
+from ostinato.optim.rules.argument_checks import require_finite, require_number
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class OptimizerSettings:
     :param param_idx2name: names by index, for rules and multipliers that go by name.
     :param param_dict: parameters by index, held by reference: ``lr_mult`` and ``wd_mult`` attributes are read at every
         update.
+    :raises ArgumentTypeError: a value is no number, or the schedule cannot be called.
     :raises ArgumentValueError: a value is out of range.
     :raises ContractError: arguments exclude each other.
     """
@@ -70,18 +72,29 @@ class OptimizerSettings:
         param_idx2name: Mapping[Index, str] | None = None,
         param_dict: Mapping[Index, Any] | None = None,
     ) -> None:
-        if aggregate_num is not None and aggregate_num > self.max_aggregate_num:
+        if aggregate_num is not None and require_number("aggregate_num", aggregate_num) > self.max_aggregate_num:
             raise ContractError(
                 f"{self.name} aggregates at most {self.max_aggregate_num:g} weights, and aggregate_num is "
                 f"{aggregate_num:g}.",
                 advice=f"Give at most {self.max_aggregate_num:g}, or leave it out.",
             )
+        if lr_scheduler is not None and not callable(lr_scheduler):
+            raise ArgumentTypeError(
+                f"lr_scheduler is {lr_scheduler!r}, which cannot be called with the number of updates.",
+                advice="Give a schedule of ostinato.optim.rate_schedules, or a function; a torch schedule acts on an "
+                "optimizer of torch.",
+            )
+        if not isinstance(begin_num_update, int) or begin_num_update < 0:
+            raise ArgumentValueError(
+                f"begin_num_update is {begin_num_update!r}.", advice="Give a whole number of at least 0."
+            )
+        rate = None if learning_rate is None else require_finite("learning_rate", learning_rate)
         self.lr_scheduler = lr_scheduler
-        if lr_scheduler is not None and learning_rate is not None:
-            _overwrite_base_rate(lr_scheduler, learning_rate)
-        self.lr = self.default_learning_rate if learning_rate is None else float(learning_rate)
-        self.wd = float(wd)
-        self.rescale_grad = float(rescale_grad)
+        if lr_scheduler is not None and rate is not None:
+            _overwrite_base_rate(lr_scheduler, rate)
+        self.lr = self.default_learning_rate if rate is None else rate
+        self.wd = require_finite("wd", wd)
+        self.rescale_grad = require_number("rescale_grad", rescale_grad)
         self.clip_gradient = clip_gradient
         self.begin_num_update = begin_num_update
         self.num_update = self.begin_num_update
@@ -101,7 +114,7 @@ class OptimizerSettings:
 
     @clip_gradient.setter
     def clip_gradient(self, value: float | None) -> None:
-        if value is not None and not value > 0:
+        if value is not None and not require_number("clip_gradient", value) > 0:
             raise ArgumentValueError(
                 f"clip_gradient is {value}, which would leave nothing of a gradient.",
                 advice="Give a value above 0, or None for no cut.",
@@ -122,13 +135,15 @@ class OptimizerSettings:
         """Replace the fixed rate, from the next update on.
 
         :raises UpdateRefusedError: a schedule decides the rate. It is a UserWarning too.
+        :raises ArgumentTypeError: the rate is no number.
+        :raises ArgumentValueError: it is not finite.
         """
         if self.lr_scheduler is not None:
             raise UpdateRefusedError(
                 f"The learning rate cannot be set to {rate}, because a schedule decides it.",
                 advice="Assign the schedule's base_lr, or build the optimizer without lr_scheduler.",
             )
-        self.lr = float(rate)
+        self.lr = require_finite("learning_rate", rate)
 
     def set_lr_mult(self, multipliers: Mapping[Index, float]) -> None:
         """Multiply the rate of single weights, known by index or by name. Replaces what was set before.
@@ -157,7 +172,7 @@ class OptimizerSettings:
                 else "Names come from param_idx2name, or from the trainer.",
                 key=key,
             )
-        return {key: float(value) for key, value in multipliers.items()}
+        return {key: require_finite(f"The multiplier of {key!r}", value) for key, value in multipliers.items()}
 
     def _multiplier(self, index: Index, attribute: str, table: Mapping[Index, float]) -> float:
         own = getattr(self.param_dict.get(index), attribute, 1.0)
