@@ -11,7 +11,7 @@ import torch
 from kvstore_stand_ins import OtherRankStore, make, two_parameters
 from torch import nn
 
-from ostinato.errors import StateError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.extensions.save import Snapshot
 from ostinato.kvstore import LoopOptimizer, LossScaler, ParameterTrainer, replica_parameters, replicate, split_and_load
 from ostinato.loop.reporter import report
@@ -137,3 +137,17 @@ def test_it_opens_before_the_first_pass_that_trains_and_not_before_one_that_look
     optimizer.step()
     del optimizer, parameters
     other(torch.ones(1, 2))
+
+
+def test_wrong_arguments_are_refused_at_once() -> None:
+    model = nn.Linear(2, 2)
+    trainer = make(dict(model.named_parameters()))
+    for size in (0, -1.0):
+        with pytest.raises(ArgumentValueError, match="The batch size is"):
+            LoopOptimizer(trainer, batch_size=size)
+    with pytest.raises(ArgumentTypeError, match="batch_size is a number"):
+        LoopOptimizer(trainer, batch_size="8")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match=r"Write \[model\]"):
+        LoopOptimizer(trainer, model)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="not SGD"):
+        LoopOptimizer(torch.optim.SGD(model.parameters()))  # type: ignore[arg-type]

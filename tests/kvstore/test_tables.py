@@ -71,6 +71,18 @@ def test_rows_are_pulled_sorted_and_once() -> None:
     assert trainer.kvstore is not None
 
 
+def test_a_row_that_was_not_pulled_is_not_looked_up() -> None:
+    table = table_of()
+    trainer = make([table], kvstore="local")
+    rows = table.row_sparse_data(torch.tensor([1, 3]))
+    assert trainer.kvstore is not None
+    for wrong in (0, 2, 4):
+        with pytest.raises(ArgumentValueError, match=f"Row {wrong} was not pulled"):
+            rows.lookup(torch.tensor([1, wrong]))
+    with pytest.raises(ArgumentTypeError, match="not list"):
+        rows.lookup([1])  # pyrefly: ignore
+
+
 def test_pulling_rows_for_looking_only_keeps_nothing() -> None:
     table = table_of()
     trainer = make([table], kvstore="local")

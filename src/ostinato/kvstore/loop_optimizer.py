@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore.parameter_trainer import ParameterTrainer
+from ostinato.optim.rules.argument_checks import require_number
 
 
 class LoopOptimizer:
@@ -38,6 +40,15 @@ class LoopOptimizer:
         batch_size: float | None = None,
         ignore_stale_grad: bool = False,
     ) -> None:
+        if not isinstance(trainer, ParameterTrainer):
+            raise ArgumentTypeError(
+                f"The trainer is a ParameterTrainer, not {type(trainer).__name__}.",
+                advice="The loop's updaters take an optimizer of torch as it is.",
+            )
+        if isinstance(models, nn.Module):
+            raise ArgumentTypeError("models is one model, and a list is needed.", advice="Write [model].")
+        if batch_size is not None and not require_number("batch_size", batch_size) > 0:
+            raise ArgumentValueError(f"The batch size is {batch_size!r}.", advice="Give a number above 0, or None.")
         self.trainer = trainer
         self.batch_size = batch_size
         self.ignore_stale_grad = ignore_stale_grad

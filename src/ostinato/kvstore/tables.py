@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ostinato.errors import ArgumentTypeError, StateError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.kvstore.parameters import ParameterHandle
 from ostinato.optim.row_sparse_gradient import RowSparse
 
@@ -36,9 +36,20 @@ class PulledRows:
 
         :param row_ids: integers of any shape, all of them among the pulled ones.
         :returns: (\\*row_ids.shape, \\*row shape), connected to ``values``.
+        :raises ArgumentTypeError: ``row_ids`` is no tensor of integers.
+        :raises ArgumentValueError: a row was not pulled.
         """
-        places = torch.searchsorted(self.indices, row_ids.to(self.indices.dtype))
-        return self.values[places]
+        if not isinstance(row_ids, Tensor) or row_ids.is_floating_point() or row_ids.dtype == torch.bool:
+            kind = row_ids.dtype if isinstance(row_ids, Tensor) else type(row_ids).__name__
+            raise ArgumentTypeError(f"Row numbers are a tensor of integers, not {kind}.")
+        asked = row_ids.to(self.indices.dtype)
+        missing = ~torch.isin(asked, self.indices)
+        if bool(missing.any()):
+            row = int(asked[missing][0])
+            raise ArgumentValueError(
+                f"Row {row} was not pulled.", advice="Pull the rows of the whole batch: row_sparse_data(ids).", row=row
+            )
+        return self.values[torch.searchsorted(self.indices, asked)]
 
 
 class TableParameter(ParameterHandle):
