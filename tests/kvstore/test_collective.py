@@ -540,3 +540,10 @@ def test_a_key_that_is_not_pushed_keeps_what_compression_owes_it() -> None:
     other.set_gradient_compression({"type": "2bit", "threshold": 0.5})
     other.load_residuals([state])
     assert torch.equal(other.residuals()[0]["residuals"]["a"], state["residuals"]["a"])
+
+
+def test_a_new_value_is_a_tensor() -> None:
+    store = CollectiveStore("dist_sync", Alone())
+    store.init("w", torch.zeros(2))
+    with pytest.raises(ArgumentTypeError, match="takes tensors"):
+        store.set_value("w", [1, 2])  # type: ignore[arg-type]

@@ -266,7 +266,7 @@ class CollectiveStore(Store):
 
     def set_value(self, key: Key, value: Tensor) -> None:
         """See :meth:`Store.set_value`. A collective."""
-        self._known(key, [])
+        self._known(key, value)
         collectives = self._open()
         shape = self._shape(key)
         if tuple(value.shape) != tuple(shape):
