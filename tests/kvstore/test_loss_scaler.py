@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ostinato.errors import ArgumentValueError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore import LossScaler
 from ostinato.kvstore.loss_scaler import all_finite
 from ostinato.optim.row_sparse_gradient import RowSparse
@@ -55,6 +55,12 @@ def test_every_kind_of_bad_number_is_found(bad: float, dtype: torch.dtype) -> No
     rows = RowSparse(torch.tensor([0, 2, 4]), broken, (5, 2))
     assert not all_finite([rows])
     assert not all_finite([rows.to_coo()])
+
+
+@pytest.mark.parametrize("argument", ["loss_scale", "maximum", "minimum", "window", "factor"])
+def test_settings_that_are_no_numbers_are_type_errors(argument: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"{argument} is a number"):
+        LossScaler(**{argument: "a"})  # type: ignore[arg-type]
 
 
 def test_nothing_is_finite() -> None:

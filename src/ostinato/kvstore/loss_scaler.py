@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ostinato.errors import ArgumentValueError
 from ostinato.optim.row_sparse_gradient import RowSparse
+from ostinato.optim.rules.argument_checks import require_number
 
 
 class LossScaler:
@@ -36,6 +37,9 @@ class LossScaler:
         window: int = 2000,
         factor: float = 2.0,
     ) -> None:
+        numbers = {"loss_scale": loss_scale, "maximum": maximum, "minimum": minimum, "window": window, "factor": factor}
+        for name, value in numbers.items():
+            require_number(name, value)
         if not 0 < minimum <= loss_scale <= maximum < math.inf:
             raise ArgumentValueError(
                 f"A loss scale of {loss_scale:g} between {minimum:g} and {maximum:g} makes no sense.",
