@@ -51,10 +51,10 @@ def main() -> None:
                 print(f"epoch {epoch + 1}  error on unseen points {error(model, unseen):.6f}", flush=True)
     if rank == 0:
         with torch.no_grad():
-            print(
-                f"error {error(model, unseen):.10f}, weights {sum(p.double().sum() for p in model.parameters()):.12f}"
-            )
+            weights = sum(p.double().sum() for p in model.parameters())
+            print(f"error {error(model, unseen):.10f}, weights {weights:.12f}", flush=True)
     if dist.is_initialized():
+        dist.barrier()  # who leaves before the others may break their connections
         dist.destroy_process_group()
 
 
