@@ -68,6 +68,7 @@ def _only_listed() -> None:
 VERBS = {
     "demo": Verb("ostinato.cli.demo", "demo", "Draw two people, train a swap, and show what it learned in minutes."),
     "swap": Verb("ostinato.cli.swap", "app", "Train a face-swap model, and swap faces with it."),
+    "recognition": Verb("ostinato.cli.recognition", "app", "Train face recognition with very many identities."),
     "runs": Verb("ostinato.cli.runs", "app", "Look at run folders: list, show, verify, restore, compare."),
     "launch": Verb("ostinato.cli.launch", "launch", "Start the ranks of a training, on this machine or on several."),
 }
