@@ -9,6 +9,7 @@ from ostinato.config.loss_definition import loss_definition
 from ostinato.config.network import ConvertOptions, InitializationOptions, ModelOptions, NetworkOptions
 from ostinato.config.optimizer import OptimizerOptions
 from ostinato.config.reading import ReadOptions, check_together, load_options, read_options
+from ostinato.config.recognition import RecognitionOptions
 from ostinato.config.rendering import render_reference, render_yaml
 from ostinato.config.resuming import Change, ResumeResult, resume, to_record
 from ostinato.config.swap import SwapOptions
@@ -31,6 +32,7 @@ __all__ = [
     "Place",
     "Problem",
     "ReadOptions",
+    "RecognitionOptions",
     "Remark",
     "ResumeResult",
     "SwapOptions",
