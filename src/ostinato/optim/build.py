@@ -9,8 +9,14 @@ import torch
 from torch.nn import Parameter
 
 from ostinato.errors import ArgumentValueError
+from ostinato.optim.adabelief import build_adabelief
 from ostinato.optim.adam import build_adam
+from ostinato.optim.adamax import build_adamax
+from ostinato.optim.adamw import build_adamw
 from ostinato.optim.groups import DECAY, decay_groups
+from ostinato.optim.lion import build_lion
+from ostinato.optim.nadam import build_nadam
+from ostinato.optim.rms_prop import build_rms_prop
 
 if TYPE_CHECKING:
     from ostinato.config import OptimizerOptions
@@ -18,13 +24,19 @@ if TYPE_CHECKING:
 Builder = Callable[[list[dict[str, Any]], "OptimizerOptions"], torch.optim.Optimizer]
 
 _BUILDERS: dict[str, Builder] = {
+    "adabelief": build_adabelief,
     "adam": build_adam,
+    "adamax": build_adamax,
+    "adamw": build_adamw,
+    "lion": build_lion,
+    "nadam": build_nadam,
+    "rms-prop": build_rms_prop,
 }
 
 
 def optimizer_names() -> tuple[str, ...]:
     """The names that :func:`build_optimizer` knows."""
-    return tuple(sorted(_BUILDERS))
+    return tuple(_BUILDERS)
 
 
 def build_optimizer(

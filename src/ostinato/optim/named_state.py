@@ -17,13 +17,23 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ostinato.errors import ArgumentValueError
+from ostinato.optim.rules.blocks import HALF_PRECISION
 
 FORMAT = 1
 
 # What each optimizer must find for a parameter; anything less would fail in the middle of its next step.
 _REQUIRED_KEYS: dict[str, frozenset[str]] = {
+    "AdaBelief": frozenset({"step", "exp_avg", "exp_avg_var"}),
     "Adam": frozenset({"step", "exp_avg", "exp_avg_sq"}),
+    "AdamW": frozenset({"step", "exp_avg", "exp_avg_sq"}),
+    "Adamax": frozenset({"step", "exp_avg", "exp_inf"}),
+    "Lion": frozenset({"exp_avg"}),
+    "NAdam": frozenset({"step", "mu_product", "exp_avg", "exp_avg_sq"}),
+    "RMSprop": frozenset({"step", "square_avg"}),
 }
+# What is one number for each parameter.
+_SCALARS = frozenset({"step", "mu_product"})
+_MAXIMUM = "max_exp_avg_sq"
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,7 @@ def load_optimizer_state_by_name(
         reasons = dict.fromkeys(saved, reason)
         saved = {}
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-    required = _REQUIRED_KEYS.get(type(optimizer).__name__, frozenset())
+    required = _REQUIRED_KEYS.get(type(optimizer).__name__)
     loaded: list[str] = []
     fresh: list[str] = []
     restored: dict[Tensor, dict[str, Any]] = {}
@@ -118,12 +128,14 @@ def load_optimizer_state_by_name(
         if group is None:
             continue
         entry = saved.get(name)
-        problem = None if entry is None else _misfit(entry, parameter, required)
+        problem = None if entry is None else _misfit(entry, parameter, required or frozenset())
         if entry is None or problem is not None:
             fresh.append(name)
             if problem is not None:
                 reasons[name] = problem
             continue
+        if required is not None:  # what another program kept besides, nobody would look at
+            entry = {key: value for key, value in entry.items() if key in required or key == _MAXIMUM}
         restored[parameter] = _restore(entry, parameter, group)
         loaded.append(name)
     for group in optimizer.param_groups:
@@ -144,10 +156,14 @@ def _misfit(entry: Mapping[str, Any], parameter: Parameter, required: frozenset[
     no_tensors = sorted(key for key in required if not isinstance(entry[key], (Tensor, np.ndarray)))
     if no_tensors:
         return f"{', '.join(no_tensors)} of the saved state should be tensors"
-    for value in entry.values():
-        shape = tuple(getattr(value, "shape", ()))
-        if shape not in ((), tuple(parameter.shape)):
-            return f"the saved state has shape {shape}, the parameter has {tuple(parameter.shape)}"
+    for key, value in entry.items():
+        shape, whole = tuple(getattr(value, "shape", ())), tuple(parameter.shape)
+        if key in required:
+            fits = shape == (() if key in _SCALARS else whole)
+        else:
+            fits = shape in ((), whole)
+        if not fits:
+            return f"the saved state has shape {shape}, the parameter has {whole}"
     return None
 
 
@@ -158,21 +174,23 @@ def _restore(entry: Mapping[str, Any], parameter: Parameter, group: Mapping[str,
             restored[key] = value
             continue
         tensor = torch.as_tensor(value)
-        if (tensor.ndim == 0 and parameter.ndim > 0) or key == "step":
+        if (tensor.ndim == 0 and parameter.ndim > 0) or key in _SCALARS:
             # Counters stay on the host unless the kernel itself reads them: moving them would make every step of the
             # plain implementations wait for the device.
             on_device = bool(group.get("fused") or group.get("capturable"))
             restored[key] = tensor.to(parameter.device if on_device else "cpu", copy=True)
         else:
             # The fused kernel walks parameter, gradient and moments side by side in memory, so the moments must have
-            # the parameter's strides, whatever layout the file had.
-            restored[key] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
+            # the parameter's strides, whatever layout the file had. Where the parameter has 16 bits, its state may
+            # have more, and keeps them.
+            dtype = tensor.dtype if parameter.dtype in HALF_PRECISION else parameter.dtype
+            restored[key] = torch.empty_like(parameter, dtype=dtype, requires_grad=False).copy_(tensor)
     if group.get("amsgrad"):
         # A state saved without maxima: the current second moment is the best lower bound of them.
-        if "exp_avg_sq" in restored and "max_exp_avg_sq" not in restored:
-            restored["max_exp_avg_sq"] = restored["exp_avg_sq"].clone()
+        if "exp_avg_sq" in restored and _MAXIMUM not in restored:
+            restored[_MAXIMUM] = restored["exp_avg_sq"].clone()
     else:
-        restored.pop("max_exp_avg_sq", None)
+        restored.pop(_MAXIMUM, None)
     return restored
 
 
