@@ -14,6 +14,9 @@ from ostinato.config.names import Names
 from ostinato.errors import ConfigError
 
 
+_OPTIMIZERS = ("adabelief", "adam", "adamax", "adamw", "lion", "nadam", "rms-prop")
+
+
 def read(folder: Path, text: str, *overrides: str, name: str = "train.ini") -> ReadOptions[SwapOptions]:
     path = folder / name
     path.write_bytes(text.encode())
@@ -94,12 +97,37 @@ def test_all_mistakes_are_reported_with_line_section_option_and_value(tmp_path: 
 
 def test_models_that_are_not_built_are_left_out_and_named(tmp_path: Path) -> None:
     models = "[model.phaze_a]\nfreeze_layers = zzz\n[model.villain]\nlowmem = 1\n[model.dlight]\n"
-    result = read(tmp_path, models + "[global]\nlr_finder_mode = set\n")
+    result = read(tmp_path, models)
 
     assert result.options == SwapOptions()
     assert [(remark.level, remark.message) for remark in result.remarks] == [
         ("info", "sections of models that Ostinato does not have yet are ignored: phaze_a, villain"),
-        ("info", "[global] lr_finder_mode is ignored: Ostinato has no search for the learning rate yet"),
+    ]
+
+
+def test_the_search_for_the_learning_rate_is_read(tmp_path: Path) -> None:
+    result = read(tmp_path, "[global]\nlr_finder_mode = graph_and_exit\nlr_finder_iterations = 200\n")
+
+    assert result.options.rate_finder.lr_finder_mode == "graph_and_exit"
+    assert result.options.rate_finder.lr_finder_iterations == 200
+    assert result.remarks == ()
+
+
+@pytest.mark.parametrize("name", _OPTIMIZERS)
+def test_every_optimizer_of_faceswap_is_taken(tmp_path: Path, name: str) -> None:
+    result = read(tmp_path, f"[global.optimizer]\noptimizer = {name}\n")
+
+    assert result.options.optimizer.optimizer == name
+    assert result.remarks == ()
+
+
+def test_options_that_the_optimizer_of_the_file_does_not_use_are_remarked_on(tmp_path: Path) -> None:
+    text = "[global.optimizer]\noptimizer = rms-prop\nada_beta_1 = 0.5\nada_beta_2 = 0.999\nada_amsgrad = True\n"
+    result = read(tmp_path, text)
+
+    assert [remark.message for remark in result.remarks] == [
+        "optimizer.ada_beta_1 = 0.5 has no effect: rms-prop has no use for it",
+        "optimizer.ada_amsgrad = true has no effect: rms-prop has no use for it",
     ]
 
 

@@ -82,7 +82,7 @@ CHANGEABLE = [record for record in option_records(SwapOptions) if len(record.cho
 
 @pytest.mark.parametrize("record", CHANGEABLE, ids=lambda record: record.path)
 def test_every_option_follows_its_kind(record: Any) -> None:
-    candidates = (*record.choices, "true", "false", "1", "7", "-3", "0.5", "70", "#123456")
+    candidates = (*record.choices, "true", "false", "1", "7", "-3", "0.5", "0.7", "70", "200", "#123456")
     stored = to_record(SwapOptions(seed=2**40))
     for word in candidates:
         with contextlib.suppress(ConfigError):

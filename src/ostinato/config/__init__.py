@@ -8,8 +8,10 @@ from ostinato.config.loss import LossOptions
 from ostinato.config.loss_definition import loss_definition
 from ostinato.config.network import ConvertOptions, InitializationOptions, ModelOptions, NetworkOptions
 from ostinato.config.optimizer import OptimizerOptions
+from ostinato.config.rate_finder import RateFinderOptions
 from ostinato.config.reading import ReadOptions, check_together, load_options, read_options
 from ostinato.config.recognition import RecognitionOptions
+from ostinato.config.recovery import RecoveryOptions
 from ostinato.config.rendering import render_reference, render_yaml
 from ostinato.config.resuming import Change, ResumeResult, resume, to_record
 from ostinato.config.swap import SwapOptions
@@ -31,8 +33,10 @@ __all__ = [
     "Options",
     "Place",
     "Problem",
+    "RateFinderOptions",
     "ReadOptions",
     "RecognitionOptions",
+    "RecoveryOptions",
     "Remark",
     "ResumeResult",
     "SwapOptions",

@@ -19,9 +19,6 @@ ONE_MORE = frozenset(("loss.eye_multiplier", "loss.mouth_multiplier"))
 
 _SECTION = re.compile(r"\[([^\]]+)\]")
 _SNIFF = re.compile(r"^\s*\[(global|global\.\w+|model\.\w+|trainer\.\w+)\]\s*$", re.MULTILINE)
-_NOT_BUILT = {
-    "global": ("lr_finder_iterations", "lr_finder_mode", "lr_finder_strength"),
-}
 _NOT_BUILT_MODELS = ("dfaker", "dfl_h128", "dfl_sae", "dlight", "phaze_a", "realface", "unbalanced", "villain")
 
 
@@ -125,8 +122,6 @@ def _read_section(
 
 def _unknown(section: str, name: str, where: Place, by_name: dict[str, OptionRecord], names: Names) -> Remark:
     shown = f"[{section}] {quote(name)}"
-    if name in _NOT_BUILT.get(section, ()):
-        return Remark("info", where, f"{shown} is ignored: Ostinato has no search for the learning rate yet", name)
     meant = nearest(name, by_name)
     elsewhere = [record for record in names.records.values() if record.name == name]
     if meant is not None:

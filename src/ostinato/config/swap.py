@@ -13,6 +13,8 @@ from ostinato.config.loading import AugmentationOptions, LoaderOptions
 from ostinato.config.loss import LossOptions
 from ostinato.config.network import ConvertOptions, InitializationOptions, ModelOptions, NetworkOptions
 from ostinato.config.optimizer import OptimizerOptions
+from ostinato.config.rate_finder import RateFinderOptions
+from ostinato.config.recovery import RecoveryOptions
 
 
 class SwapOptions(Options):
@@ -34,14 +36,16 @@ class SwapOptions(Options):
     mask: MaskOptions = Field(default_factory=MaskOptions)
     loss: LossOptions = Field(default_factory=LossOptions)
     optimizer: OptimizerOptions = Field(default_factory=OptimizerOptions)
+    rate_finder: RateFinderOptions = Field(default_factory=RateFinderOptions)
     network: NetworkOptions = Field(default_factory=NetworkOptions)
+    recovery: RecoveryOptions = Field(default_factory=RecoveryOptions)
     initialization: InitializationOptions = Field(default_factory=InitializationOptions)
     augmentation: AugmentationOptions = Field(default_factory=AugmentationOptions)
     loader: LoaderOptions = Field(default_factory=LoaderOptions)
     convert: ConvertOptions = Field(default_factory=ConvertOptions)
 
     ini_sections: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "global": ("face", "initialization", "network", "convert"),
+        "global": ("face", "initialization", "network", "convert", "rate_finder"),
         "global.loss": ("loss", "mask"),
         "global.optimizer": ("optimizer",),
         "model.original": ("model",),
@@ -64,3 +68,10 @@ class SwapOptions(Options):
                     )
                     found.append(Conflict((path, "mask.mask_type"), message))
         return found
+
+    def idle(self) -> list[Conflict]:
+        """What the sections say of themselves, and a recovery from what nothing watches."""
+        remarks = super().idle()
+        if self.recovery.nan_recovery and not self.network.nan_protection:
+            remarks.append(Conflict(("recovery.nan_recovery", "network.nan_protection"), "nan_protection is false"))
+        return remarks
