@@ -80,6 +80,32 @@ class MissedSteps:
             product[climbing] = above.younger[node[climbing]] @ product[climbing]
         return product
 
+    def make_up(self, weight: Tensor, momentum: Tensor | None, row_step: Tensor) -> None:
+        """Give rows what they have missed, in place.
+
+        The products come from the host, which waits for ``row_step`` where that is on an accelerator.
+
+        :param weight: (n, \\*row shape), rows of the table.
+        :param momentum: of the same shape; None where the rule has none.
+        :param row_step: (n,) integers: how many steps each row has seen.
+        """
+        steps, place = torch.unique(row_step, return_inverse=True)
+        if len(steps) == 1 and int(steps) == len(self):
+            return
+        products = torch.from_numpy(self.products_since(steps.cpu().numpy()))
+        shape = (-1,) + (1,) * (weight.ndim - 1)
+        factors = products.to(weight.device, weight.dtype)[place]
+
+        def factor(row: int, column: int) -> Tensor:
+            return factors[:, row, column].reshape(shape)
+
+        if momentum is None:
+            weight.mul_(factor(0, 0))
+            return
+        caught_up = factor(1, 0) * weight + factor(1, 1) * momentum
+        weight.mul_(factor(0, 0)).addcmul_(momentum, factor(0, 1))
+        momentum.copy_(caught_up)
+
     def clear(self) -> None:
         """Forget all steps."""
         self._levels = []

@@ -139,7 +139,7 @@ class SGD(Optimizer):
             self.catch_up(job.index, job.weight, job.state)
         row_step: Tensor = job.state["row_step"]
         for rows, block in chosen_row_blocks(job, gradient.indices, gradient.values, self.state_names):
-            self._catch_up_block(block, row_step[rows], missed)
+            missed.make_up(block.weights[0], block.states.get("momentum", [None])[0], row_step[rows])
             self._fast(block, step)
         missed.append(self._matrix(step))
         row_step[gradient.indices] = len(missed)
@@ -161,7 +161,7 @@ class SGD(Optimizer):
         job = Job(index, weight, weight, state)
         with torch.no_grad():
             for here, block in chosen_row_blocks(job, chosen, None, self.state_names):
-                self._catch_up_block(block, row_step[here], missed)
+                missed.make_up(block.weights[0], block.states.get("momentum", [None])[0], row_step[here])
             row_step[chosen] = len(missed)
         if rows is None:
             missed.clear()
@@ -171,27 +171,6 @@ class SGD(Optimizer):
         """One step without gradient: what it makes of (weight, momentum)."""
         shrink = step.rate * step.decay
         return np.array([[1.0 - shrink, self.momentum], [-shrink, self.momentum]])
-
-    @staticmethod
-    def _catch_up_block(block: Block, row_step: Tensor, missed: MissedSteps) -> None:
-        steps, place = torch.unique(row_step, return_inverse=True)
-        if len(steps) == 1 and int(steps) == len(missed):
-            return
-        products = torch.from_numpy(missed.products_since(steps.cpu().numpy()))
-        (weight,) = block.weights
-        shape = (-1,) + (1,) * (weight.ndim - 1)
-        factors = products.to(weight.device, weight.dtype)[place]
-
-        def factor(row: int, column: int) -> Tensor:
-            return factors[:, row, column].reshape(shape)
-
-        if "momentum" not in block.states:
-            weight.mul_(factor(0, 0))
-            return
-        (momentum,) = block.states["momentum"]
-        caught_up = factor(1, 0) * weight + factor(1, 1) * momentum
-        weight.mul_(factor(0, 0)).addcmul_(momentum, factor(0, 1))
-        momentum.copy_(caught_up)
 
 
 def _row_update(update: RowUpdate | None, lazy_update: bool) -> RowUpdate:
