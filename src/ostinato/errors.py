@@ -104,6 +104,15 @@ class ModelMismatchError(BadInputError):
     """A run folder holds another model than the one asked for. Fields: ``found``, ``asked``."""
 
 
+class DataSetError(BadInputError):
+    """A set of training pictures cannot be used. Field: ``path``, and what the message names."""
+
+
+class RecordError(DataSetError):
+    """A RecordIO file, its index or one of its records cannot be used. Fields: ``path``, ``key`` (None: not known),
+    ``offset`` (the byte where the record or the damage begins; None: not known) and ``reason``."""
+
+
 # --- run folders -----------------------------------------------------------------------------------------------------
 
 

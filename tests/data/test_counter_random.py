@@ -98,3 +98,7 @@ def test_all_permutations_of_three_are_about_equally_frequent():
 def test_a_negative_number_of_lanes_is_refused():
     with pytest.raises(ArgumentValueError, match="lanes is -1"):
         CounterRandom(0, "x").words([0], -1)
+
+
+def test_no_positions_give_no_numbers():
+    assert CounterRandom(0, "x").words([], 6).shape == (0, 6)

@@ -72,7 +72,7 @@ class CounterRandom:
         counters[2] = np.arange(blocks, dtype=np.uint64)
         counters[3] = np.broadcast_to(np.asarray(streams, dtype=np.uint64), place.shape)[:, None]
         drawn = philox4x32(counters.reshape(4, -1), self._key)
-        return drawn.reshape(4, place.size, blocks).transpose(1, 2, 0).reshape(place.size, -1)[:, :lanes]
+        return drawn.reshape(4, place.size, blocks).transpose(1, 2, 0).reshape(place.size, 4 * blocks)[:, :lanes]
 
     def uniform(self, positions: npt.ArrayLike, lanes: int, streams: npt.ArrayLike = 0) -> npt.NDArray[np.float64]:
         """Uniform numbers strictly between 0 and 1, in steps of 2**-32; arguments and shape as :meth:`words`."""

@@ -1,0 +1,145 @@
+"""Pictures of any usual format as RGB arrays, with their size known before a single pixel is decoded.
+
+JPEG goes through :mod:`ostinato.data.jpeg`; PNG, PGM and PPM, BMP and WebP through OpenCV. The size is read from the
+header first, so that a few bytes cannot ask for gigabytes of memory.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.data.jpeg import MAX_PIXELS, ImageError, decode_jpeg, jpeg_size
+
+PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".pgm", ".ppm", ".pnm", ".bmp", ".webp"})
+"""Endings of picture files, in lower case."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNM = re.compile(rb"P[2356](?:\s|#[^\n]*\n)+(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,9})\s")
+_PNM_HEADER = 4096  # comments may stand before the size
+
+
+@dataclass(frozen=True)
+class PictureSize:
+    """What a picture's header says."""
+
+    format: str
+    """``JPEG``, ``PNG``, ``PNM``, ``BMP`` or ``WebP``."""
+    height: int
+    width: int
+    """Pixels as stored; a JPEG that its camera wants turned may come out with the two exchanged."""
+
+
+def picture_size(data: bytes) -> PictureSize:
+    """Format and size of an encoded picture, from its header alone.
+
+    :raises ImageError: another format, or a header that is cut off or makes no sense.
+    """
+    if not data:
+        raise ImageError("it is empty")
+    try:
+        if data[:3] == b"\xff\xd8\xff":
+            size = PictureSize("JPEG", *jpeg_size(data))
+        elif data[:8] == _PNG:
+            width, height = struct.unpack_from(">II", data, 16)
+            size = PictureSize("PNG", height, width)
+        elif data[:1] == b"P" and (found := _PNM.match(data[:_PNM_HEADER])):
+            size = PictureSize("PNM", int(found[2]), int(found[1]))
+        elif data[:2] == b"BM":
+            width, height = struct.unpack_from("<ii", data, 18)
+            size = PictureSize("BMP", abs(height), width)
+        elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+            size = _webp_size(data)
+        else:
+            raise ImageError("it is no JPEG, PNG, PGM, PPM, BMP or WebP picture")
+    except struct.error:
+        raise ImageError("its header is cut off") from None
+    if size.height < 1 or size.width < 1:
+        raise ImageError(f"its size is {size.width} x {size.height}")
+    return size
+
+
+def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
+    """The pixels of an encoded picture, (H, W, 3) uint8 RGB.
+
+    Grey becomes three equal channels, alpha is dropped, 16 bits are rounded to 8. Memory: the pixels, at most
+    192 MiB, and as much again while OpenCV's order of channels is turned.
+
+    :raises ImageError: no picture, too large a picture, or damaged or missing data.
+    """
+    if data[:3] == b"\xff\xd8\xff":
+        return decode_jpeg(data)
+    size = picture_size(data)
+    if size.height * size.width > MAX_PIXELS:
+        raise ImageError(f"it has {size.width} x {size.height} pixels; at most {MAX_PIXELS:,} are decoded")
+    if size.format == "PNG":
+        _check_png(data)
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error as error:
+        raise ImageError(f"its pixels cannot be decoded ({error.err})") from None
+    if pixels is None:
+        raise ImageError("its pixels cannot be decoded: the data are damaged or cut off")
+    return _rgb(np.asarray(pixels))
+
+
+def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
+    """A picture as PNG, without loss.
+
+    :param image: (H, W, 3) uint8 RGB.
+    """
+    encoded, data = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    if not encoded:
+        raise ImageError(f"OpenCV cannot write a picture of shape {image.shape} as PNG")
+    return data.tobytes()
+
+
+def _rgb(pixels: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    if pixels.dtype == np.uint16:
+        # 65535 / 255 = 257; half of it is added because dropping the fraction would darken every pixel.
+        pixels = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    elif pixels.dtype != np.uint8:
+        raise ImageError(f"its pixels are {pixels.dtype}; 8 and 16 bits are understood")
+    if pixels.ndim == 2 or pixels.shape[2] < 3:
+        grey = pixels if pixels.ndim == 2 else pixels[:, :, 0]
+        return np.asarray(cv2.cvtColor(np.ascontiguousarray(grey), cv2.COLOR_GRAY2RGB), np.uint8)
+    return np.asarray(cv2.cvtColor(np.ascontiguousarray(pixels[:, :, :3]), cv2.COLOR_BGR2RGB), np.uint8)
+
+
+def _check_png(data: bytes) -> None:
+    # The decoder would notice damage too, but by printing to the terminal, and some versions return half a picture.
+    view = memoryview(data)
+    position = len(_PNG)
+    while position + 12 <= len(data):
+        end = position + 12 + int.from_bytes(view[position : position + 4], "big")
+        if end > len(data):
+            break
+        kind = bytes(view[position + 4 : position + 8])
+        if zlib.crc32(view[position + 4 : end - 4]) != int.from_bytes(view[end - 4 : end], "big"):
+            raise ImageError(f"the checksum of its {kind!r} chunk is wrong: the data are damaged")
+        if kind == b"IEND":
+            return
+        position = end
+    raise ImageError("it is cut off: the end mark of a PNG is missing")
+
+
+def _webp_size(data: bytes) -> PictureSize:
+    kind = data[12:16]
+    if len(data) < 30:
+        raise ImageError("its header is cut off")
+    if kind == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+    elif kind == b"VP8L":
+        bits = struct.unpack_from("<I", data, 21)[0]
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif kind == b"VP8 ":
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    else:
+        raise ImageError("its WebP header is of an unknown kind")
+    return PictureSize("WebP", height, width)
