@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -13,8 +13,10 @@ from ostinato.config import (
     LossOptions,
     MaskOptions,
     ModelOptions,
+    NetworkOptions,
     OptimizerOptions,
     OptionRecord,
+    RecoveryOptions,
     SwapOptions,
     option_records,
 )
@@ -23,7 +25,7 @@ _TABLE = json.loads((Path(__file__).parents[1] / "data" / "faceswap_options.json
 _SECTIONS: dict[str, dict[str, dict[str, Any]]] = _TABLE["sections"]
 _ROWS = [(section, name) for section, rows in _SECTIONS.items() for name in rows]
 
-NOT_BUILT = {"lr_finder_iterations", "lr_finder_mode", "lr_finder_strength"}
+OWN = {"seed", "name", "lpips_files", "nan_recovery", "nan_recovery_limit", "nan_recovery_factor"}
 OTHER_DEFAULT = {"save_optimizer": "always"}  # exact continuation needs it
 WIDER = {"learning_rate", "eye_multiplier", "mouth_multiplier"}  # Faceswap's ends are the usual range
 NARROWER = {"ada_beta_1", "ada_beta_2"}  # 1 would never forget, and the update divides by 1 - beta
@@ -35,7 +37,7 @@ def _record(section: str, name: str) -> OptionRecord:
     return record
 
 
-@pytest.mark.parametrize(("section", "name"), [row for row in _ROWS if row[1] not in NOT_BUILT])
+@pytest.mark.parametrize(("section", "name"), _ROWS)
 def test_names_defaults_choices_and_ranges_are_those_of_faceswap(section: str, name: str) -> None:
     row, record = _SECTIONS[section][name], _record(section, name)
 
@@ -60,11 +62,11 @@ def test_names_defaults_choices_and_ranges_are_those_of_faceswap(section: str, n
     assert record.fixed == (row["fixed"] and not section.startswith("trainer."))
 
 
-def test_every_option_of_faceswap_is_here_but_the_search_for_the_learning_rate() -> None:
+def test_every_option_of_faceswap_is_here() -> None:
     named = {record.name for record in option_records(SwapOptions)}
 
-    assert {name for _, name in _ROWS} - named == NOT_BUILT
-    assert named - {name for _, name in _ROWS} == {"seed", "name", "lpips_files"}
+    assert {name for _, name in _ROWS} - named == set()
+    assert named - {name for _, name in _ROWS} == OWN
 
 
 def test_what_is_built_now() -> None:
@@ -80,7 +82,7 @@ def test_what_is_built_now() -> None:
             "lpips_squeeze",
             "lpips_vgg16",
         }
-    assert choices["optimizer.optimizer"] == ("adam",)
+    assert set(choices["optimizer.optimizer"]) == set(_SECTIONS["global.optimizer"]["optimizer"]["choices"])
     assert choices["model.name"] == ("original", "lightweight")
 
 
@@ -137,10 +139,32 @@ def test_values_that_make_no_sense_together_are_found(options: SwapOptions, path
         (SwapOptions(loss=LossOptions(penalized_mask_loss=False, eye_multiplier=1)), "loss.mouth_multiplier"),
         (SwapOptions(optimizer=OptimizerOptions(clipping_value=2.0)), "optimizer.clipping_value"),
         (SwapOptions(optimizer=OptimizerOptions(autoclip_history=5)), "optimizer.autoclip_history"),
+        (
+            SwapOptions(recovery=RecoveryOptions(nan_recovery=True), network=NetworkOptions(nan_protection=False)),
+            "recovery.nan_recovery",
+        ),
+        (SwapOptions(optimizer=OptimizerOptions(optimizer="lion", epsilon_exponent=-5)), "optimizer.epsilon_exponent"),
+        (SwapOptions(optimizer=OptimizerOptions(optimizer="rms-prop", ada_beta_1=0.5)), "optimizer.ada_beta_1"),
+        (SwapOptions(optimizer=OptimizerOptions(optimizer="rms-prop", ada_beta_2=0.9)), "optimizer.ada_beta_2"),
+        (SwapOptions(optimizer=OptimizerOptions(optimizer="adabelief", ada_amsgrad=True)), "optimizer.ada_amsgrad"),
+        (SwapOptions(optimizer=OptimizerOptions(optimizer="nadam", ada_amsgrad=True)), "optimizer.ada_amsgrad"),
     ],
 )
 def test_options_without_effect_are_found(options: SwapOptions, path: str) -> None:
     assert [remark.paths[0] for remark in options.idle()] == [path]
+
+
+@pytest.mark.parametrize("name", get_args(OptimizerOptions.model_fields["optimizer"].annotation))
+def test_no_optimizer_calls_a_default_without_effect(name: str) -> None:
+    assert SwapOptions(optimizer=OptimizerOptions(optimizer=name)).idle() == []
+
+
+def test_an_option_that_the_optimizer_uses_is_not_called_idle() -> None:
+    for name in ("adam", "adamw"):
+        assert OptimizerOptions(optimizer=name, ada_amsgrad=True).idle() == []
+    for name in ("lion", "adabelief"):
+        assert OptimizerOptions(optimizer=name, ada_beta_1=0.5, ada_beta_2=0.9).idle() == []
+    assert OptimizerOptions(optimizer="rms-prop", epsilon_exponent=-3, weight_decay=0.1).idle() == []
 
 
 def test_old_runs_were_made_with_the_old_crop() -> None:
