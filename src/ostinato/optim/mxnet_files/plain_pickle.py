@@ -9,7 +9,7 @@ called. The file's size bounds it: no instruction makes anything larger than the
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -56,11 +56,14 @@ class PlacedBytes(bytes):
 
 
 class PlainUnpickler:
-    """Reads one pickle of protocol 2 to 5.
+    """Reads one pickle of protocol 2 to 5. A subclass may know other ones than :data:`INSTRUCTIONS`.
 
     :param construct: see :data:`Construct`.
     :param finish: see :data:`Finish`.
     """
+
+    _content = "trainer state"
+    """What errors call what is read."""
 
     def __init__(self, reader: ByteReader, construct: Construct, finish: Finish) -> None:
         self._reader = reader
@@ -78,11 +81,7 @@ class PlainUnpickler:
         :raises BadInputError: it is damaged, or holds what is not plain.
         """
         reader = self._reader
-        if reader.number("B", "the start of a pickle") != 0x80:
-            reader.refuse("a pickle of protocol 2 or later should begin (Python 2 wrote older ones)", at=0)
-        protocol = reader.number("B", "the protocol of a pickle")
-        if not 2 <= protocol <= 5:
-            reader.refuse(f"there is no pickle protocol {protocol}", at=1)
+        self._begin(reader)
         while True:
             self._opcode_at = reader.position
             self.opcodes += 1
@@ -91,10 +90,20 @@ class PlainUnpickler:
                 if len(self._stack) != 1 or self._stack[0] is _MARK:
                     self._refuse("the pickle ends in the middle of a value")
                 return self._stack[0]
-            action = _ACTIONS.get(opcode)
+            action = self._action_of(opcode)
             if action is None:
-                self._refuse(f"the pickle has the instruction 0x{opcode:02X}, which no trainer state needs")
+                self._refuse(f"the pickle has the instruction 0x{opcode:02X}, which no {self._content} needs")
             action(self)
+
+    def _begin(self, reader: ByteReader) -> None:
+        if reader.number("B", "the start of a pickle") != 0x80:
+            reader.refuse("a pickle of protocol 2 or later should begin (Python 2 wrote older ones)", at=0)
+        protocol = reader.number("B", "the protocol of a pickle")
+        if not 2 <= protocol <= 5:
+            reader.refuse(f"there is no pickle protocol {protocol}", at=1)
+
+    def _action_of(self, opcode: int) -> Callable[[Any], Any] | None:
+        return INSTRUCTIONS.get(opcode)
 
     def _refuse(self, why: str) -> NoReturn:
         self._reader.refuse(why, at=self._opcode_at)
@@ -217,8 +226,8 @@ class PlainUnpickler:
             self._refuse(str(error))
 
 
-def _opcodes() -> dict[int, Callable[[PlainUnpickler], Any]]:
-    of: dict[int, Callable[[PlainUnpickler], Any]] = {
+def _instructions() -> Mapping[int, Callable[[Any], Any]]:
+    return {
         0x95: lambda u: u._reader.take(8, "the length of a frame"),  # FRAME: says nothing that the rest does not
         ord("("): lambda u: u._push(_MARK),
         ord("0"): lambda u: u._pop(),
@@ -262,10 +271,10 @@ def _opcodes() -> dict[int, Callable[[PlainUnpickler], Any]]:
         0x81: lambda u: u._reduce(),  # NEWOBJ: a class and its arguments, as REDUCE
         ord("b"): lambda u: u._build(),
     }
-    return of
 
 
-_ACTIONS = _opcodes()
+INSTRUCTIONS = _instructions()
+"""The instructions of a pickle that trainer states need, each as a function of the unpickler."""
 
 
 def pickle_bytes(value: Any) -> bytes:
