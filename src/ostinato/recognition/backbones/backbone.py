@@ -21,8 +21,8 @@ class Backbone(nn.Module):
     pictures of float64).
 
     With a half precision the layers that the published networks compute in half run under autocast to that dtype, and
-    the others in float32; weights stay float32. Without one, nothing is cast, except that the float32 parts stay float32
-    also inside a caller's autocast. Which parts that are is said by each family.
+    the others in float32; weights stay float32. Without one nothing is cast; inside a caller's autocast the same parts
+    follow it or stay float32. Which parts those are is said by each family.
 
     :param name: the name that :func:`~ostinato.recognition.backbones.build_backbone` was asked for.
     :param embedding_size: numbers in an embedding.

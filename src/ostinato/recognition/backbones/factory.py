@@ -197,3 +197,21 @@ def _half_dtype(half_precision: bool | torch.dtype) -> torch.dtype | None:
         advice="Give True for torch.float16, torch.bfloat16, or False for neither.",
         half_precision=half_precision,
     )
+
+
+@lru_cache(maxsize=8)
+def old_mobilefacenet_shapes(blocks: tuple[int, int, int, int], embedding_size: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the MobileFaceNet of scale 1, which ``mbf`` and ``mbf_large`` meant before 22 July 2021."""
+    with torch.device("meta"):
+        network = MobileFaceNet(
+            "mbf", blocks, scale=1, embedding_size=embedding_size, half_precision=None, checkpointing=False
+        )
+    return {key: tuple(value.shape) for key, value in network.state_dict().items()}
+
+
+def residual_network_of(blocks: tuple[int, ...]) -> str | None:
+    """The name of the residual network with so many blocks in its four stages; None where there is none."""
+    for name, network in _NETWORKS.items():
+        if isinstance(network, _Residual) and network.blocks == blocks:
+            return name
+    return None
