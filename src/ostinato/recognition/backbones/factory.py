@@ -91,7 +91,7 @@ def build_backbone(
     :param half_precision: True for ``torch.float16``, or ``torch.bfloat16``. Which layers that means is said by each
         network's class; weights and embeddings stay float32.
     :param checkpointing: keep one activation per block in training and compute the others again: about a third more
-        time for much less memory, and the same numbers. None: on for r2060, vit_b, vit_l and vit_h. r2060 has it always.
+        time for much less memory, and the same numbers. None: on for r2060 (which has it always), vit_b, vit_l, vit_h.
     :param seed: the same seed gives the same weights, and nothing is drawn from the global generators. None draws from
         PyTorch's global generator.
     :returns: the network in training mode, float32, on the CPU, in contiguous memory; on a GPU move it, and the

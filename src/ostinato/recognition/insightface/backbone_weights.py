@@ -204,7 +204,7 @@ def _unknown(weights: Mapping[str, Tensor], source: str, path: Path) -> ModelMis
     for network, blocks in (("mbf", (1, 4, 6, 2)), ("mbf_large", (2, 8, 12, 4))):
         if not _differences(weights, old_mobilefacenet_shapes(blocks, embedding_size_of(weights))):
             return ModelMismatchError(
-                f"{source} holds a MobileFaceNet of scale 1, as the name {network} meant before 22 July 2021: its layers "
+                f"{source} holds a MobileFaceNet of scale 1, as {network} meant before 22 July 2021: its layers "
                 f"have fewer channels than those of today's {network}.",
                 advice="It cannot be continued here. Take newer weights, or train mbf anew.",
                 found=(),
@@ -225,8 +225,8 @@ def _mismatch(weights: Mapping[str, Tensor], network: str, source: str, path: Pa
     if not weights.keys() & shapes.keys():
         first = ", ".join(f"{name} {list(value.shape)}" for name, value in list(weights.items())[:3])
         return ModelMismatchError(
-            f"{source} holds no weights of a backbone: none of its {len(weights)} names is one of {network}'s. It begins "
-            f"with {first}.",
+            f"{source} holds no weights of a backbone: none of its {len(weights)} names is one of {network}'s. It "
+            f"begins with {first}.",
             advice="Pass the backbone's own file, often called model.pt or backbone.pth.",
             found=(),
             asked=network,

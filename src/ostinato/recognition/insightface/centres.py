@@ -181,7 +181,7 @@ def _ranked(paths: Sequence[Path]) -> list[_RankFile]:
     if missing:
         raise refusal(
             paths[0],
-            f"is one of {len(weights)} ranks' files, and the centres of rank {', '.join(map(str, missing))} are missing",
+            f"is one of several, and the centres of rank {', '.join(map(str, missing))} are missing",
             "Pass the files of all ranks, from 0 on",
         )
     return [_RankFile(rank, weights[rank], momenta.get(rank) or _beside(weights[rank])) for rank in sorted(weights)]
@@ -263,8 +263,8 @@ def _own_momentum(rows: _RankRows, wanted: slice, file: _RankFile, mxnet_learnin
     if mxnet_learning_rate is None:
         if file.rank == 0:
             _log.warning(
-                "%s: MXNet's momentum contains the learning rate, which is not in the files; it is left behind. Give the "
-                "rate of the last update to keep it.",
+                "%s: MXNet's momentum contains the learning rate, which is not in the files; it is left behind. Give "
+                "the rate of the last update to keep it.",
                 shown_name(file.momentum_path or file.path),
             )
         return None

@@ -10,10 +10,10 @@ from typing import Literal
 from ostinato.recognition.insightface.refusal import refusal
 
 Kind = Literal["torch", "legacy torch", "safetensors", "mxnet"]
-"""What can be read: a zip archive of ``torch.save``, a bare pickle of it from before 2020, or another list of arrays."""
+"""What can be read: a zip archive of ``torch.save``, its bare pickle from before 2020, other lists of arrays."""
 
 LARGEST_FILE = 64 * 2**30
-"""Bytes of the largest file that is opened. A rank's whole training state of 10 million classes on 8 ranks has 6 GiB."""
+"""Bytes of the largest file that is opened. A rank's training state of 10 million classes on 8 ranks has 6 GiB."""
 
 _MXNET_MARK = struct.pack("<Q", 0x112)
 

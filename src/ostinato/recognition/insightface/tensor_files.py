@@ -41,8 +41,8 @@ def _unreadable(path: Path, kind: Kind) -> BadInputError:
     if objects:
         shown = ", ".join(objects[:3]) + (f" and {len(objects) - 3} more" if len(objects) > 3 else "")
         return BadInputError(
-            f"{shown_name(path)} holds Python objects ({shown}) that can only be read by running code, which is refused. "
-            "It is probably a whole pickled network, or the state of a training.",
+            f"{shown_name(path)} holds Python objects ({shown}) that can only be read by running code, which is "
+            "refused. It is probably a whole pickled network, or the state of a training.",
             advice="In the program that wrote it, save the weights alone: torch.save(network.state_dict(), ...).",
             path=str(path),
         )
