@@ -170,8 +170,7 @@ MARGINS: dict[str, Callable[..., Margin]] = {
 
 
 def margin_logits(cosines: Tensor, labels: Tensor, margin: Margin) -> Tensor:
-    """Logits from cosines, differentiable once: the plain form, which :class:`~ostinato.recognition.partial_fc.PartialFC`
-    computes in its own way.
+    """Logits from cosines, differentiable once: the plain form, which the head computes in a way of its own.
 
     :param cosines: (N, C) floating, -1 to 1 (values beyond, which rounding can give, are taken as -1 and 1).
     :param labels: (N,) integers in 0..C-1, or -1 for a sample of no class: no margin then, and the row is still scaled.

@@ -1,0 +1,403 @@
+"""The class centres of one rank, and what an update does to those that took part in it.
+
+A step costs as much as the classes that took part. Rows are copied out in blocks that stay in the cache, worked on, and
+copied back, so nothing of the size of all rows, nor of all that took part, is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ostinato.errors import ArgumentValueError, ContractError
+from ostinato.optim.rules.missed_steps import MissedSteps
+from ostinato.optim.rules.sgd import MAX_MISSED_STEPS
+from ostinato.recognition.initial_centres import fill_initial_centres
+
+CentreOptimizer = Literal["sgd", "adamw"]
+CentreUpdate = Literal["frozen", "dense_lazy"]
+MomentumForm = Literal["plain", "rate_inside"]
+
+SMALLEST_NORM = 1e-12
+"""Rows and embeddings that are shorter are divided by this instead of their length."""
+
+_ELEMENTS_PER_CORE = 2**19
+"""Block size per CPU thread: 1024 rows of 512, of which two or three copies lie in the cache at a time."""
+_ELEMENTS_ON_ACCELERATORS = 2**25
+
+
+@dataclass(eq=False)
+class CollectedGradient:
+    """What one forward pass leaves for the centres: their gradient, as the product of two factors.
+
+    With ``v`` the centres divided by their lengths, the loss' gradient with respect to ``v`` of class j is
+    ``sum over i of factor * slopes[j, i] * samples[i]``, at the sub-centre that was nearest to sample i. The factors
+    are smaller than the product as long as a step has fewer samples than an embedding has numbers.
+
+    :ivar classes: (S,) int64, ascending, counted from the rank's first class; None: all classes.
+    :ivar slopes: (S, N).
+    :ivar nearest: (S, N) uint8, which sub-centre; None where each class has one.
+    :ivar inverse_lengths: (S * sub_centres,).
+    :ivar samples: (N, d).
+    :ivar factor: (), what the backward passes have multiplied by so far; 0 before the first.
+    """
+
+    classes: Tensor | None
+    slopes: Tensor
+    nearest: Tensor | None
+    inverse_lengths: Tensor
+    samples: Tensor
+    factor: Tensor
+
+    def rows_in(self, start: int, end: int) -> slice:
+        """Where the classes from ``start`` to ``end`` (not included) stand in this gradient. Waits for the device."""
+        if self.classes is None:
+            return slice(start, end)
+        bounds = torch.searchsorted(self.classes, torch.tensor([start, end], device=self.classes.device)).tolist()
+        return slice(bounds[0], bounds[1])
+
+
+@dataclass(frozen=True)
+class CentreRule:
+    """How centres are updated.
+
+    :param optimizer: ``"sgd"`` or ``"adamw"``.
+    :param update: what happens to classes that take no part in a step. ``"frozen"``: nothing, their time stands still.
+        ``"dense_lazy"``: what a gradient of zeros would do to them (momentum goes on, decay shrinks them), made up for
+        when they take part again; SGD only.
+    :param momentum: of SGD, 0 to below 1.
+    :param weight_decay: of SGD, part of the gradient; of AdamW, apart from it.
+    :param momentum_form: of SGD. ``"plain"``: ``b = momentum*b + g + weight_decay*w; w = w - rate*b``, as torch.optim
+        has it. ``"rate_inside"``: ``b = momentum*b - rate*(g + weight_decay*w); w = w + b``, as MXNet has it. They
+        differ after a change of the rate alone.
+    :param betas: of AdamW.
+    :param epsilon: of AdamW, added to the root.
+    :raises ArgumentValueError: a value is not allowed.
+    :raises ContractError: AdamW with ``"dense_lazy"``.
+    """
+
+    optimizer: CentreOptimizer = "sgd"
+    update: CentreUpdate = "frozen"
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    momentum_form: MomentumForm = "plain"
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("optimizer", ("sgd", "adamw")),
+            ("update", ("frozen", "dense_lazy")),
+            ("momentum_form", ("plain", "rate_inside")),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ArgumentValueError(
+                    f"The centres' {name} is {value!r}.",
+                    advice=f"Use one of {', '.join(map(repr, allowed))}.",
+                    name=name,
+                    value=value,
+                )
+        if not 0 <= self.momentum < 1 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ArgumentValueError(
+                f"The centres' momentum is {self.momentum!r}, their betas are {self.betas!r}.",
+                advice="Give numbers from 0 to below 1.",
+                momentum=self.momentum,
+                betas=self.betas,
+            )
+        if not self.weight_decay >= 0 or not self.epsilon > 0:
+            raise ArgumentValueError(
+                f"The centres' weight decay is {self.weight_decay!r}, their epsilon is {self.epsilon!r}.",
+                advice="Give a decay of at least 0 and an epsilon above 0.",
+                weight_decay=self.weight_decay,
+                epsilon=self.epsilon,
+            )
+        if self.optimizer == "adamw" and self.update != "frozen":
+            raise ContractError(
+                "AdamW cannot make up for missed steps: its steps are no products of matrices.",
+                advice="Use update='frozen', or SGD.",
+                update=self.update,
+            )
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The tables beside the centres, of the same shape."""
+        if self.optimizer == "adamw":
+            return ("first_moment", "second_moment")
+        return ("momentum",) if self.momentum else ()
+
+    def matrix(self, rate: float) -> np.ndarray:
+        """What a step without gradient makes of the pair (centre, momentum) of SGD: (2, 2), float64."""
+        taken, moved = (-rate, 1.0) if self.momentum_form == "rate_inside" else (1.0, -rate)
+        decay, momentum = taken * self.weight_decay, self.momentum
+        return np.array([[1.0 + moved * decay, moved * momentum], [decay, momentum]])
+
+
+@dataclass
+class _Rows:
+    """A block of rows with what belongs to them; changed in place."""
+
+    start: int
+    """Position of its first class among those of the step."""
+    end: int
+    weight: Tensor
+    """(classes * sub_centres, d)"""
+    tables: dict[str, Tensor] = field(default_factory=dict)
+
+
+class ClassCentres:
+    """Classes ``first_class`` to ``last_class`` of the table of centres, ``sub_centres`` rows each.
+
+    Memory: two tables of ``classes * sub_centres * embedding_size`` numbers with SGD, three with AdamW, and 4 bytes a
+    class for AdamW and for ``"dense_lazy"``.
+
+    :param seed: of the first values; see :func:`~ostinato.recognition.initial_centres.fill_initial_centres`.
+    """
+
+    def __init__(
+        self,
+        first_class: int,
+        last_class: int,
+        embedding_size: int,
+        rule: CentreRule,
+        *,
+        sub_centres: int = 1,
+        seed: int = 0,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.first_class = first_class
+        self.last_class = last_class
+        self.embedding_size = embedding_size
+        self.sub_centres = sub_centres
+        self.rule = rule
+        self.seed = seed
+        self.version = 0
+        """Counts up whenever rows have changed that a forward pass may have seen."""
+        classes = last_class - first_class
+        shape = (classes * sub_centres, embedding_size)
+        self.weight = torch.empty(shape, dtype=dtype, device=device)
+        fill_initial_centres(self.weight, first_class * sub_centres, seed)
+        self.tables = {name: torch.zeros_like(self.weight) for name in rule.table_names}
+        counts = rule.optimizer == "adamw" or rule.update == "dense_lazy"
+        self.class_steps = torch.zeros(classes, dtype=torch.int32, device=device) if counts else None
+        """(classes,) AdamW: in how many steps each class took part. ``"dense_lazy"``: how many of the steps since all
+        were up to date each class has seen."""
+        self._missed = MissedSteps()
+
+    @property
+    def classes(self) -> int:
+        """How many classes are here."""
+        return self.last_class - self.first_class
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def blocks(self, classes: Tensor | None) -> Iterator[tuple[int, int, Tensor]]:
+        """The rows of some classes in blocks: positions of the first class and of the one past the last, and the rows.
+
+        :param classes: (S,) int64, ascending; None: all.
+        :return: rows of shape ``[(end - start) * sub_centres, d]``, valid until the next block; not to be changed.
+        """
+        wide = self._by_class(self.weight)
+        room = None if classes is None else self._room(len(classes))
+        for start, end in self.block_bounds(self.classes if classes is None else len(classes)):
+            if classes is None or room is None:
+                rows = wide[start:end]
+            else:
+                rows = torch.index_select(wide, 0, classes[start:end], out=room[: end - start])
+            yield start, end, rows.view(-1, self.embedding_size)
+
+    def block_bounds(self, total: int) -> Iterator[tuple[int, int]]:
+        """The blocks in which so many classes are worked on: first position, and one past the last."""
+        step = self._classes_in_block()
+        for start in range(0, total, step):
+            yield start, min(start + step, total)
+
+    def bring_up_to_date(self, classes: Tensor | None = None) -> None:
+        """Make up for the steps that classes have missed (``"dense_lazy"``; otherwise there are none).
+
+        Costs as much as the classes that are behind. With all classes, the steps are forgotten afterwards.
+
+        :param classes: (S,) int64, ascending; None: all.
+        """
+        if self.rule.update != "dense_lazy" or not len(self._missed):
+            return
+        assert self.class_steps is not None
+        steps = self.class_steps if classes is None else self.class_steps[classes]
+        behind = torch.nonzero(steps < len(self._missed)).reshape(-1)
+        if classes is not None:
+            behind = classes[behind]
+        if len(behind):
+            for rows in self._copied_out(behind):
+                seen = self.class_steps[behind[rows.start : rows.end]].repeat_interleave(self.sub_centres)
+                self._missed.make_up(rows.weight, rows.tables.get("momentum"), seen)
+            self.class_steps[behind] = len(self._missed)
+        if classes is None:
+            self._missed.clear()
+            self.class_steps.zero_()
+
+    # --- updating -------------------------------------------------------------------------------------------------
+
+    def step(self, gradients: Sequence[CollectedGradient], rate: float, scale: float = 1.0) -> None:
+        """Update the classes that took part.
+
+        :param gradients: of any number of forward passes since the last step; all rows are as they were there.
+        :param rate: the learning rate.
+        :param scale: divides the gradients.
+        """
+        chosen = _union([gradient.classes for gradient in gradients], self.weight.device)
+        samples = [gradient.samples * (gradient.factor / scale) for gradient in gradients]
+        if self.rule.optimizer == "adamw":
+            assert self.class_steps is not None
+            self.class_steps[... if chosen is None else chosen] += 1
+        room = self._room(self.classes if chosen is None else len(chosen)).view(-1, self.embedding_size)
+        for rows in self._copied_out(chosen):
+            gradient = room[: len(rows.weight)]
+            self._gradient_of(rows, chosen, gradients, samples, gradient)
+            self._update(rows, chosen, gradient, rate)
+        if self.rule.update == "dense_lazy":
+            self._miss(rate, chosen)
+        self.version += 1
+
+    def _gradient_of(
+        self,
+        rows: _Rows,
+        chosen: Tensor | None,
+        gradients: Sequence[CollectedGradient],
+        samples: Sequence[Tensor],
+        total: Tensor,
+    ) -> None:
+        """The gradient of a block of rows, into ``total``: (classes * sub_centres, d)."""
+        if len(gradients) == 1:
+            (one,) = gradients
+            block = slice(rows.start, rows.end)
+            torch.mm(slopes_by_row(one, block, self.sub_centres), samples[0], out=total)
+            inverse = one.inverse_lengths[rows.start * self.sub_centres : rows.end * self.sub_centres]
+        else:
+            total.zero_()
+            inverse = 1.0 / torch.linalg.vector_norm(rows.weight, dim=1).clamp_min_(SMALLEST_NORM)
+            by_class = total.view(rows.end - rows.start, -1)
+            ends = (rows.start, rows.end - 1) if chosen is None else chosen[[rows.start, rows.end - 1]].tolist()
+            for gradient, sample in zip(gradients, samples, strict=True):
+                block = gradient.rows_in(ends[0], ends[1] + 1)
+                if block.stop == block.start:
+                    continue
+                part = (slopes_by_row(gradient, block, self.sub_centres) @ sample).view(-1, by_class.shape[1])
+                if gradient.classes is None:
+                    by_class.add_(part)
+                else:
+                    mine = gradient.classes[block]
+                    place = (
+                        mine - rows.start if chosen is None else torch.searchsorted(chosen[rows.start : rows.end], mine)
+                    )
+                    by_class.index_add_(0, place, part)
+        # Through the division by the length: only what is at right angles to the centre counts, and a centre twice as
+        # long turns half as far. One that is too short to be divided by its length is divided by a constant.
+        along = torch.linalg.vecdot(total, rows.weight).mul_(inverse * inverse)
+        along.masked_fill_(inverse >= 1.0 / SMALLEST_NORM, 0.0)
+        total.addcmul_(rows.weight, along.unsqueeze(1), value=-1.0).mul_(inverse.unsqueeze(1))
+
+    def _update(self, rows: _Rows, chosen: Tensor | None, gradient: Tensor, rate: float) -> None:
+        rule, weight = self.rule, rows.weight
+        if rule.optimizer == "adamw":
+            self._update_adamw(rows, chosen, gradient, rate)
+            return
+        taken, moved = (-rate, 1.0) if rule.momentum_form == "rate_inside" else (1.0, -rate)
+        if not rule.momentum:
+            weight.mul_(1.0 - rate * rule.weight_decay).add_(gradient, alpha=-rate)
+            return
+        momentum = rows.tables["momentum"]
+        momentum.mul_(rule.momentum).add_(gradient, alpha=taken)
+        if rule.weight_decay:
+            momentum.add_(weight, alpha=taken * rule.weight_decay)
+        weight.add_(momentum, alpha=moved)
+
+    def _update_adamw(self, rows: _Rows, chosen: Tensor | None, gradient: Tensor, rate: float) -> None:
+        """Each class counts its own steps: its moments have seen only those, and bias correction is about them."""
+        rule = self.rule
+        assert self.class_steps is not None
+        span = slice(rows.start, rows.end)
+        counts = self.class_steps[span] if chosen is None else self.class_steps[chosen[span]]
+        steps = counts.repeat_interleave(self.sub_centres).to(gradient.dtype).unsqueeze(1)
+        first, second = rows.tables["first_moment"], rows.tables["second_moment"]
+        beta1, beta2 = rule.betas
+        first.lerp_(gradient, 1.0 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        bottom = (second / (1.0 - beta2**steps)).sqrt_().add_(rule.epsilon)
+        rows.weight.mul_(1.0 - rate * rule.weight_decay)
+        rows.weight.addcdiv_(first / (1.0 - beta1**steps), bottom, value=-rate)
+
+    def _miss(self, rate: float, chosen: Tensor | None) -> None:
+        """All classes but the chosen ones miss this step."""
+        assert self.class_steps is not None
+        self._missed.append(self.rule.matrix(rate))
+        if chosen is None:  # nobody is behind: what took part was brought up to date before
+            self._missed.clear()
+            self.class_steps.zero_()
+            return
+        self.class_steps[chosen] = len(self._missed)
+        if len(self._missed) >= MAX_MISSED_STEPS:
+            self.bring_up_to_date()
+
+    # --- blocks -----------------------------------------------------------------------------------------------------
+
+    def _copied_out(self, classes: Tensor | None) -> Iterator[_Rows]:
+        """Rows in blocks, copied back when the next one is asked for; all classes are worked on where they are."""
+        tables = {name: self._by_class(table) for name, table in self.tables.items()}
+        wide = self._by_class(self.weight)
+        total = self.classes if classes is None else len(classes)
+        rooms = {} if classes is None else {name: self._room(total) for name in ("", *tables)}
+        for start, end in self.block_bounds(total):
+            if classes is None:
+                weight, parts = wide[start:end], {name: table[start:end] for name, table in tables.items()}
+            else:
+                here = classes[start:end]
+                weight = torch.index_select(wide, 0, here, out=rooms[""][: end - start])
+                parts = {
+                    name: torch.index_select(table, 0, here, out=rooms[name][: end - start])
+                    for name, table in tables.items()
+                }
+            shape = (-1, self.embedding_size)
+            yield _Rows(start, end, weight.view(shape), {name: part.view(shape) for name, part in parts.items()})
+            if classes is not None:
+                here = classes[start:end]
+                wide.index_copy_(0, here, weight)
+                for name, part in parts.items():
+                    tables[name].index_copy_(0, here, part)
+
+    def _by_class(self, table: Tensor) -> Tensor:
+        return table.view(self.classes, self.sub_centres * self.embedding_size)
+
+    def _classes_in_block(self) -> int:
+        cpu = self.weight.device.type == "cpu"
+        size = _ELEMENTS_PER_CORE * torch.get_num_threads() if cpu else _ELEMENTS_ON_ACCELERATORS
+        return max(1, size // (self.sub_centres * self.embedding_size))
+
+    def _room(self, total: int) -> Tensor:
+        """Memory for a block of rows, by class."""
+        return self.weight.new_empty((min(total, self._classes_in_block()), self.sub_centres * self.embedding_size))
+
+
+def slopes_by_row(gradient: CollectedGradient, block: slice, sub_centres: int) -> Tensor:
+    """The slopes of a block of classes, one line for each of their sub-centres: (classes * sub_centres, N)."""
+    slopes = gradient.slopes[block]
+    if gradient.nearest is None:
+        return slopes
+    spread = slopes.new_zeros((len(slopes), sub_centres, slopes.shape[1]))
+    spread.scatter_(1, gradient.nearest[block].long().unsqueeze(1), slopes.unsqueeze(1))
+    return spread.view(-1, slopes.shape[1])
+
+
+def _union(many: Sequence[Tensor | None], device: torch.device) -> Tensor | None:
+    """Classes of several passes, ascending, each once; None: all."""
+    if not many:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    lists = [classes for classes in many if classes is not None]
+    if len(lists) < len(many):
+        return None
+    return lists[0] if len(lists) == 1 else torch.unique(torch.cat(lists))
