@@ -80,7 +80,7 @@ def test_a_preset_asks_for_what_was_published(row: list[str]) -> None:
     assert options.optimizer.warmup_epochs == max(0, int(warm_up))  # a negative one acts like none
     assert options.verification.every == int(every)
     assert options.verification.targets == (["lfw", "cfp_fp", "agedb_30"] if targets == "V" else [])
-    assert options.data.augmentation == ("large_set" if loader != ["-"] else "none")
+    assert options.data.augmentation == ("dali_aug" if loader != ["-"] else "none")
     assert options.optimizer.linear_scaling
     assert options.optimizer.linear_scaling_batch == int(batch) * preset.ranks * int(accumulation)
     assert preset.data in PUBLISHED_SETS

@@ -361,10 +361,10 @@ class RecognitionDataOptions(Options):
         help="""Mirror every second picture, at random. A mirrored face is the same person, so it doubles what there is
         to learn from. Leave it on.""",
     )
-    augmentation: Literal["none", "large_set"] = option(
+    augmentation: Literal["none", "dali_aug"] = option(
         "none",
         group="augmentation",
-        help="""Further random changes. none: none, as in most published runs. large_set: now and then blur, grey, shift
+        help="""Further random changes. none: none, as in most published runs. dali_aug: now and then blur, grey, shift
         of colours and coarser resolution, as published for the largest transformers. It makes a model surer with bad
         pictures and needs longer training.""",
     )

@@ -249,7 +249,7 @@ RECOGNITION_PRESETS: Mapping[str, RecognitionPreset] = MappingProxyType(
             batch_size=768,
             epochs=16,
             warmup_epochs=2,
-            augmentation="large_set",
+            augmentation="dali_aug",
         ),
         "wf42m_pfc03_32gpu_r100": RecognitionPreset(
             "r100", _COSFACE, "webface42m", sampling_rate=0.3, learning_rate=0.4, ranks=32, warmup_epochs=2, targets=_V
