@@ -69,7 +69,7 @@ def _header(data: bytes | memoryview) -> tuple[int, int, str]:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
     except ValueError as error:
         raise ImageError(_reason(error)) from None
-    return height, width, colours
+    return int(height), int(width), colours
 
 
 def _refuse_damage(data: bytes | memoryview) -> None:

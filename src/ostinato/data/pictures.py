@@ -10,6 +10,7 @@ import re
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -100,12 +101,14 @@ def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
     return data.tobytes()
 
 
-def _rgb(pixels: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
-    if pixels.dtype == np.uint16:
+def _rgb(decoded: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    if decoded.dtype == np.uint16:
         # 65535 / 255 = 257; half of it is added because dropping the fraction would darken every pixel.
-        pixels = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    elif pixels.dtype != np.uint8:
-        raise ImageError(f"its pixels are {pixels.dtype}; 8 and 16 bits are understood")
+        pixels = ((decoded.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    elif decoded.dtype == np.uint8:
+        pixels = decoded
+    else:
+        raise ImageError(f"its pixels are {decoded.dtype}; 8 and 16 bits are understood")
     if pixels.ndim == 2 or pixels.shape[2] < 3:
         grey = pixels if pixels.ndim == 2 else pixels[:, :, 0]
         return np.asarray(cv2.cvtColor(np.ascontiguousarray(grey), cv2.COLOR_GRAY2RGB), np.uint8)
