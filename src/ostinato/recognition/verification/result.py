@@ -59,7 +59,7 @@ class VerificationResult:
     :param same_pairs: how many of them show the same person.
     :param zero_embeddings: pictures whose embedding is zero, counted once for each pair that they are in. Such a
         picture has the distance 1 to everybody.
-    :param roc: over all pairs at once.
+    :param roc: over all pairs at once, every point of it; scores are negative squared distances.
     """
 
     accuracy: FoldAccuracy
@@ -171,7 +171,7 @@ def judge(
         len(same),
         int(same.sum()),
         int(measurements.zero.sum()),
-        roc_curve(-distances, same),
+        roc_curve(-distances, same, drop_collinear=False),
     )
 
 
