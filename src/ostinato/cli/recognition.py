@@ -11,7 +11,12 @@ import typer
 
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
-_COMMANDS: dict[str, str] = {}
+_COMMANDS: dict[str, str] = {
+    "plan": "ostinato.cli.recognition_plan",
+    "verify": "ostinato.cli.recognition_verify",
+    "embed": "ostinato.cli.recognition_verify",
+    "pairs": "ostinato.cli.recognition_verify",
+}
 """Name of each command and the module that defines it as a function of the same name."""
 
 for _name, _module in _COMMANDS.items():
