@@ -1,0 +1,115 @@
+"""With which options a recognition run goes on: those asked for, those stored, and what the two make together."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from ostinato.config import (
+    ReadOptions,
+    RecognitionOptions,
+    check_together,
+    read_options,
+    resume,
+    to_record,
+    value_at,
+)
+from ostinato.config.recognition_presets import recognition_preset
+from ostinato.dist import Group
+from ostinato.errors import ConfigError, ModelMismatchError, UsageError
+from ostinato.faces.file_names import shown_name
+from ostinato.recognition.request import RecognitionRequest
+from ostinato.runs.content import LoadedGeneration
+from ostinato.runs.folder import CONFIG_FILE
+
+Tell = Callable[[str], None]
+
+_log = logging.getLogger(__name__)
+
+
+def asked_options(request: RecognitionRequest, tell: Tell) -> ReadOptions[RecognitionOptions]:
+    """The options that the preset, the file over it, and the command line over both ask for.
+
+    :raises ConfigError: with every mistake.
+    :raises UsageError: there is no such preset.
+    """
+    read = read_options(RecognitionOptions, request.config, request.overrides)
+    if request.preset is not None:
+        named = read.explicitly_set
+        preset = [t for t in recognition_preset(request.preset).overrides() if t.partition("=")[0] not in named]
+        read = read_options(RecognitionOptions, request.config, [*preset, *request.overrides])
+    for remark in read.remarks:
+        if remark.level == "warning":
+            tell(str(remark))
+        else:
+            _log.info("%s", remark)
+    return read
+
+
+def new_run_options(read: ReadOptions[RecognitionOptions], folder: Path | None = None) -> RecognitionOptions:
+    """The options of a new run; a seed is drawn where none was given.
+
+    :param folder: where the run will live. A run that was cut off there before its first save keeps the seed it had
+        drawn, so that it comes out the same.
+    :raises ConfigError: options make no sense together.
+    """
+    check_together(read.options)
+    if read.options.seed is not None:
+        return read.options
+    seed = None if folder is None else _seed_in(folder / CONFIG_FILE)
+    if seed is None:
+        seed = secrets.randbits(53)  # so few that the number survives every JSON reader, and a person can copy it
+    return read.options.model_copy(update={"seed": seed})
+
+
+def _seed_in(config: Path) -> int | None:
+    try:
+        return read_options(RecognitionOptions, config).options.seed
+    except ConfigError:  # there is none, or somebody has changed it
+        return None
+
+
+def resumed_options(
+    read: ReadOptions[RecognitionOptions],
+    loaded: LoadedGeneration,
+    request: RecognitionRequest,
+    session: int,
+    tell: Tell,
+) -> RecognitionOptions:
+    """The options a stored run goes on with; the differences are told.
+
+    :raises ModelMismatchError: another network was asked for.
+    :raises ConfigError: the effective options make no sense together.
+    """
+    result = resume(loaded.options, read.options, read.explicitly_set)
+    path = "model.backbone"
+    stored, asked = value_at(result.effective, path), value_at(read.options, path)
+    if path in read.explicitly_set and asked != stored:
+        raise ModelMismatchError(
+            f"The run in {shown_name(request.run_folder)} trains the network {stored}, and {asked} was asked for.",
+            advice=f"Continue it with {stored} (or without naming one), or give a new folder with -m to train {asked}.",
+            found=stored,
+            asked=asked,
+        )
+    tell(result.describe(shown_name(request.run_folder.name or request.run_folder), loaded.iteration, session))
+    return result.effective
+
+
+def require_same_options(options: RecognitionOptions, group: Group) -> None:
+    """Refuse ranks that were started with different options. A collective.
+
+    :raises UsageError: naming the first option that differs; on all ranks.
+    """
+    values = to_record(options)["values"]
+    first, *others = group.gather(values)
+    for rank, other in enumerate(others, start=1):
+        path = next((path for path in first if first[path] != other.get(path)), None)
+        if path is not None:
+            raise UsageError(
+                f"The ranks have different options: {path} is {first[path]} on rank 0, {other[path]} on rank {rank}.",
+                advice="Start all ranks with the same command line and the same config file.",
+                option=path,
+                rank=rank,
+            )
