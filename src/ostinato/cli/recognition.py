@@ -12,6 +12,10 @@ import typer
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
 _COMMANDS: dict[str, str] = {
+    "pack": "ostinato.cli.recognition_data",
+    "inspect": "ostinato.cli.recognition_data",
+    "shuffle": "ostinato.cli.recognition_data",
+    "unpack": "ostinato.cli.recognition_data",
     "plan": "ostinato.cli.recognition_plan",
     "verify": "ostinato.cli.recognition_verify",
     "embed": "ostinato.cli.recognition_verify",

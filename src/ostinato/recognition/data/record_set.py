@@ -9,6 +9,7 @@ labels.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,8 @@ def open_record_set(
     :param use_index: False does as if there were no index.
     :param progress: called now and then with the number of records so far.
     :return: a set whose file is open, to be closed by the caller.
-    :raises RecordError: no RecordIO file, no picture in it, or an index that does not fit it.
+    :raises RecordError: no RecordIO file, no picture in it, or an index that does not fit it (then the field
+        ``bad_index`` is True).
     """
     file = RecordFile(path)
     file.open()
@@ -106,6 +108,13 @@ def read_property(folder: str | os.PathLike[str]) -> SetProperty | None:
         found = line.decode("ascii", "backslashreplace").strip()
         raise record_error(path, f"its first line is {found!r}, not 'number of classes,height,width'")
     return SetProperty(*map(int, parts))
+
+
+def write_property(folder: Path, declared: SetProperty) -> None:
+    """Write the ``property`` file of a folder, complete or not at all."""
+    temporary = folder / f".{PROPERTY_FILE}.{secrets.token_hex(4)}.tmp"
+    temporary.write_text(f"{declared.classes},{declared.height},{declared.width}\n", encoding="ascii")
+    os.replace(temporary, folder / PROPERTY_FILE)
 
 
 def _understand(file: RecordFile, scan: RecordScan, index: RecordIndex | None, use_index: bool) -> RecordSet:
@@ -201,12 +210,14 @@ def _keys_from_index(
 
 
 def _bad_index(file: RecordFile, reason: str) -> RecordError:
-    return record_error(
+    error = record_error(
         index_path(file.path),
         f"the index does not fit {printable(file.path.name)}: {reason}",
         advice="The record file may be whole. 'ostinato recognition inspect --write-index' rebuilds the index from it, "
         "and keeps the old one.",
     )
+    error.fields["bad_index"] = True
+    return error
 
 
 def _no_records(file: RecordFile, scan: RecordScan) -> RecordError:

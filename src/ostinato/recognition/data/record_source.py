@@ -9,7 +9,7 @@ from ostinato.data.jpeg import ImageError
 from ostinato.data.pictures import decode_rgb
 from ostinato.data.recordio.errors import printable, record_error
 from ostinato.data.recordio.image_record import ImageRecord, unpack_image_record
-from ostinato.errors import ArgumentValueError
+from ostinato.errors import ArgumentValueError, RecordError
 from ostinato.recognition.data.record_set import RecordSet
 from ostinato.recognition.data.source import DEFAULT_MAX_BAD, BadImages
 
@@ -58,11 +58,10 @@ class RecordSource:
 
         :raises RecordError: it is damaged.
         """
-        key, offset = int(self._keys[index]), int(self._offsets[index])
         try:
-            return unpack_image_record(self._file.read(offset, key=key))
+            return unpack_image_record(self._file.read(int(self._offsets[index]), key=int(self._keys[index])))
         except ValueError as error:
-            raise record_error(self._file.path, str(error), key=key, offset=offset) from None
+            raise self.error(index, str(error)) from None
 
     def read(self, index: int) -> tuple[npt.NDArray[np.uint8], int]:
         """See :meth:`Source.read`."""
@@ -70,10 +69,11 @@ class RecordSource:
         try:
             return decode_rgb(record.image), int(self.labels[index])
         except ImageError as error:
-            key, offset = int(self._keys[index]), int(self._offsets[index])
-            raise record_error(
-                self._file.path, f"the picture cannot be used: {error}", key=key, offset=offset
-            ) from None
+            raise self.error(index, f"the picture cannot be used: {error}") from None
+
+    def error(self, index: int, reason: str) -> RecordError:
+        """The error that names the record of a picture."""
+        return record_error(self._file.path, reason, key=int(self._keys[index]), offset=int(self._offsets[index]))
 
     def place(self, index: int) -> str:
         """See :meth:`Source.place`."""
