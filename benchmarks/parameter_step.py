@@ -59,7 +59,7 @@ class OurSteps:
         return Counter(self.store.handed_over)
 
     def state_bytes(self) -> int:
-        own = self.store._updater or self.trainer._updaters._updaters[0]
+        own = self.store._keys.updater or self.trainer._updaters._updaters[0]
         return sum(value.nbytes for state in own.states.values() for value in state.values())
 
 

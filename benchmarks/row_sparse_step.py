@@ -43,7 +43,7 @@ def steps_of(rows: int, touched: int, width: int, **options: Any) -> Callable[[]
     step()
     # Give every row its memory now: the system hands out a page when it is written to for the first time, which has
     # nothing to do with updates.
-    for tensor in (store._tables[0].stored, *store._updater.states[0].values()):
+    for tensor in (store._keys.tables[0].stored, *store._keys.updater.states[0].values()):
         if isinstance(tensor, torch.Tensor):
             tensor.add_(0)
     return step

@@ -258,7 +258,7 @@ def case_tables(group: Any) -> Any:
         store.set_optimizer(create("sgd", learning_rate=0.1, momentum=0.9, wd=0.1, lazy_update=True))
         initial = filled(5, 11, 3) if group.rank == 0 else torch.zeros(11, 3)
         store.init(3, RowSparse(torch.arange(11), initial, (11, 3)))
-        held = len(store._tables[3].stored)
+        held = len(store._keys.tables[3].stored)
         rows = []
         for turn in range(4):
             if (turn + group.rank) % 3 == 2:
@@ -545,5 +545,5 @@ def test_a_key_that_is_not_pushed_keeps_what_compression_owes_it() -> None:
 def test_a_new_value_is_a_tensor() -> None:
     store = CollectiveStore("dist_sync", Alone())
     store.init("w", torch.zeros(2))
-    with pytest.raises(ArgumentTypeError, match="takes tensors"):
+    with pytest.raises(ArgumentTypeError, match="is a tensor, not list"):
         store.set_value("w", [1, 2])  # type: ignore[arg-type]

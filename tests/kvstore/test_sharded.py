@@ -74,7 +74,7 @@ def train(
         store.pushpull(keys, pushed, [weights[key] for key in keys])
     own = sum(
         value.numel() * value.element_size()
-        for state in store._updater.states.values()
+        for state in store._keys.updater.states.values()
         for value in state.values()
         if isinstance(value, Tensor)
     )

@@ -16,7 +16,7 @@ from torch.nn import Parameter
 
 from ostinato.errors import ArgumentValueError, BadInputError
 from ostinato.kvstore import LossScaler, ParameterTrainer, replica_parameters
-from ostinato.kvstore.trainer_states import read_states, write_states
+from ostinato.kvstore.trainer_state_files import read_states, write_states
 from ostinato.optim.rate_schedules import CosineSchedule, FactorSchedule
 from ostinato.optim.rules import SGD, registered_names
 from ostinato.runs.tree import pack_tree, unpack_tree

@@ -18,32 +18,41 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ostinato.dist import Group, open_group
-from ostinato.errors import ArgumentValueError, StateError
+from ostinato.dist.per_rank import PerRank
+from ostinato.errors import ArgumentTypeError, StateError
 from ostinato.kvstore.buckets import BUCKET_BYTES, Bucket, plan_buckets
 from ostinato.kvstore.buckets_exchange import Agreement, BucketExchange
 from ostinato.kvstore.buckets_in_flight import Compressing, Flight
+from ostinato.kvstore.built_in_store import (
+    BuiltInStore,
+    checked_group,
+    checked_optimizer,
+    no_compression,
+    refuse_compression,
+)
 from ostinato.kvstore.collective_agreement import checks_workers, require_same
 from ostinato.kvstore.collective_calls import Collectives, Pending, seat_of_this_process
 from ostinato.kvstore.collective_failures import naming_missing_workers
+from ostinato.kvstore.collective_keys import CollectiveKeys
 from ostinato.kvstore.collective_residuals import gather_residuals
+from ostinato.kvstore.collective_states import CollectiveStates
 from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finite, residuals_for_rank
 from ostinato.kvstore.compression.exchange import Route, cheaper_route
-from ostinato.kvstore.keys import KeyKind, arranged, key_list
-from ostinato.kvstore.local import refuse_compression
 from ostinato.kvstore.registry import register_built_in
 from ostinato.kvstore.replica_updaters import refresh_master_copy
 from ostinato.kvstore.row_sparse_exchange import sum_of_rows
 from ostinato.kvstore.row_sparse_tables import Table, big_array_bound, checked_row_ids
 from ostinato.kvstore.sharded import ShardedUpdate
-from ostinato.kvstore.store import Capability, Key, Outputs, Store, Value, Values
+from ostinato.kvstore.store import Key, Outputs, Value, Values
 from ostinato.kvstore.summing import as_value, sum_values, write_value
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Optimizer, Updater
+from ostinato.runs.row_cut import RowCut, RowCutTable
 
 _log = logging.getLogger(__name__)
 
 
-class CollectiveStore(Store):
+class CollectiveStore(BuiltInStore):
     """Synchronous training over ranks: ``dist_sync``, which is also ``dist_device_sync``.
 
     Keys that are watched (:meth:`watch`) start their exchange during backward, bucket by bucket, in bucket order. When
@@ -60,8 +69,6 @@ class CollectiveStore(Store):
     :param route: how compressed gradients travel; ``None`` for the way with less traffic.
     """
 
-    built_in = True
-
     def __init__(
         self,
         type: str = "dist_sync",
@@ -70,62 +77,29 @@ class CollectiveStore(Store):
         bucket_bytes: int = BUCKET_BYTES,
         route: Route | None = None,
     ) -> None:
-        self._type = type
-        self._given_group = group
+        super().__init__(type)
+        self._given_group = checked_group(group)
         self._group: Group | None = None
         self._collectives: Collectives | None = None
         self._exchanged: BucketExchange | None = None
         self._bucket_bytes = bucket_bytes
         self._route: Route | None = route
-        self._kind = KeyKind()
-        self._shapes: dict[Key, tuple[torch.Size, torch.dtype, torch.device]] = {}
-        self._stored: dict[Key, Tensor] = {}
-        self._tables: dict[Key, Table] = {}
-        self._row_keys: set[Key] = set()  # dense weights whose gradients come as rows
-        self._updater: Updater | None = None
-        self._sharded: ShardedUpdate | None = None
-        self._waiting_states: dict[Key, Any] = {}  # loaded, and not cut yet
+        self._keys = CollectiveKeys()
+        self._states = CollectiveStates(self._keys)
         self._compressor: Compressor | None = None
         self._watched: dict[Key, Sequence[Tensor]] = {}
         self._passed_over: set[Key] = set()
 
     def __repr__(self) -> str:
-        return f"CollectiveStore({self._type!r}, {len(self._shapes) + len(self._tables)} keys)"
+        return f"CollectiveStore({self._type!r}, {len(self._keys)} keys)"
 
     # --- who takes part -------------------------------------------------------------------------------------------
-
-    @property
-    def type(self) -> str:
-        """See :attr:`Store.type`."""
-        return self._type
-
-    @property
-    def rank(self) -> int:
-        """See :attr:`Store.rank`."""
-        return self._seat()[0]
-
-    @property
-    def num_workers(self) -> int:
-        """See :attr:`Store.num_workers`."""
-        return self._seat()[1]
 
     def _seat(self) -> tuple[int, int]:
         group = self._group or self._given_group
         if group is not None:
             return group.rank, group.size
         return seat_of_this_process()
-
-    def is_capable(self, capability: Capability) -> bool:
-        """Everything.
-
-        :raises ArgumentValueError: there is no such capability.
-        """
-        if capability not in ("optimizer", "row_sparse", "compression", "live_optimizer"):
-            raise ArgumentValueError(
-                f"There is no capability {capability!r}.",
-                advice="Ask for optimizer, row_sparse, compression or live_optimizer.",
-            )
-        return True
 
     @property
     def handed_over(self) -> Counter[str]:
@@ -140,6 +114,7 @@ class CollectiveStore(Store):
             self._exchanged = BucketExchange(
                 self._collectives, self._any, lambda: naming_missing_workers(group), self._bucket_bytes
             )
+            self._keys.buckets = self._exchanged
         return self._collectives
 
     @property
@@ -161,26 +136,19 @@ class CollectiveStore(Store):
     def init(self, key: Key | Sequence[Key], value: Values) -> None:
         """See :meth:`Store.init`. A collective."""
         collectives = self._open()
-        values = arranged(key, value)
-        self._kind.check(list(values))
-        for one, given in values.items():
-            if one in self._shapes or one in self._tables:
-                raise ArgumentValueError(f"The key {one!r} was initialised before.", advice="Use set_value().", key=one)
-            if len(given) != 1:
-                raise ArgumentValueError(f"The key {one!r} is initialised with {len(given)} values instead of one.")
-        firsts = {one: as_value(given[0]) for one, given in values.items()}
+        firsts = self._firsts(key, value)
         self._require_same("initialises", {k: (tuple(v.shape), str(v.dtype)) for k, v in firsts.items()})
         dense: dict[Key, Tensor] = {}
         with naming_missing_workers(self._workers), torch.no_grad():
             for one, first in firsts.items():
                 if isinstance(first, RowSparse):
-                    self._tables[one] = self._new_table(one, first.checked())
-                    self._load_waiting_states()
+                    self._keys.tables[one] = self._new_table(one, first)
+                    self._states.take_placed()
                 else:
-                    self._shapes[one] = (first.shape, first.dtype, first.device)
+                    self._keys.shapes[one] = (first.shape, first.dtype, first.device)
                     dense[one] = first.detach().clone(memory_format=torch.contiguous_format)
             running: list[tuple[Tensor | None, Pending, Bucket]] = []
-            for bucket in plan_buckets([(k, *self._shapes[k]) for k in dense], bucket_bytes=self._bucket_bytes):
+            for bucket in plan_buckets([(k, *self._keys.shapes[k]) for k in dense], bucket_bytes=self._bucket_bytes):
                 if len(bucket.slots) == 1:  # nothing to put together
                     running.append((None, collectives.broadcast(dense[bucket.slots[0].key]), bucket))
                     continue
@@ -191,20 +159,15 @@ class CollectiveStore(Store):
                 if flat is not None:
                     for slot in bucket.slots:
                         dense[slot.key].copy_(slot.of(flat))
-        self._stored.update(dense)
+        self._keys.stored.update(dense)
 
     def _new_table(self, key: Key, rows: RowSparse) -> Table:
         assert self._collectives is not None
         is_large = torch.Size(rows.shape).numel() >= big_array_bound()
-        whole_rule = self._updater is not None and self._updater.optimizer.cut == "tensors"
-        return Table(key, rows, self._collectives, is_cut=is_large and not whole_rule, updater=self._updater)
-
-    def broadcast(
-        self, key: Key | Sequence[Key], value: Values, out: Outputs, priority: int | Sequence[int] = 0
-    ) -> None:
-        """See :meth:`Store.broadcast`. A collective."""
-        self.init(key, value)
-        self.pull(key, out, priority)
+        updater = self._keys.updater
+        whole_rule = updater is not None and updater.optimizer.cut == "tensors"
+        is_cut = is_large and not whole_rule
+        return Table(key, rows, self._collectives, is_cut=is_cut, updater=updater, label=self._label(key))
 
     def push(self, key: Key | Sequence[Key], value: Values, priority: int | Sequence[int] = 0) -> None:
         """See :meth:`Store.push`. A collective: it returns when all workers have pushed."""
@@ -216,17 +179,17 @@ class CollectiveStore(Store):
     ) -> None:
         """See :meth:`Store.pull`. A collective only for whole tables that are cut over the ranks."""
         for one, outputs in self._known(key, out).items():
-            if one in self._tables:
+            if one in self._keys.tables:
                 if not ignore_sparse:
                     with naming_missing_workers(self._workers):
-                        whole = self._tables[one].whole()
+                        whole = self._keys.tables[one].whole()
                     self._write(one, whole, outputs)
                 elif one not in self._passed_over:
                     self._passed_over.add(one)
                     _log.info("pull passes over the table %r, whose rows are pulled one by one", one)
                 continue
             if outputs:
-                self._write(one, self._value(one), outputs)
+                self._write(one, self._keys.value(one), outputs)
 
     def pushpull(
         self,
@@ -242,53 +205,33 @@ class CollectiveStore(Store):
         outputs = values if out is None else self._known(key, out)
         return self._exchange(values, outputs, only_if_finite=only_if_finite, in_place=out is None)
 
-    def row_sparse_pull(
-        self, key: Key | Sequence[Key], row_ids: Tensor | Sequence[Tensor], priority: int | Sequence[int] = 0
-    ) -> RowSparse | list[RowSparse]:
-        """See :meth:`Store.row_sparse_pull`. A collective for tables that are cut over the ranks: every worker asks
-        equally often, perhaps for no rows."""
-        if isinstance(key, (list, tuple)):
-            asked = self._known(key, row_ids)
-            return [self._rows(one, ids) for one, many in asked.items() for ids in many]
-        self._known(key, [])
-        if isinstance(row_ids, Tensor):
-            return self._rows(key, row_ids)  # pyrefly: ignore
-        return [self._rows(key, ids) for ids in row_ids]  # pyrefly: ignore
-
     def _rows(self, key: Key, row_ids: Tensor) -> RowSparse:
         with naming_missing_workers(self._workers):
-            if key in self._tables:
-                return self._tables[key].pull(row_ids)
+            if key in self._keys.tables:
+                return self._keys.tables[key].pull(row_ids)
             # A dense weight is whole everywhere, so its rows can be looked up like those of a small table.
-            rows = checked_row_ids(key, row_ids, self._shape(key)[0])
-            stored = self._value(key, rows)
+            rows = checked_row_ids(self._label(key), row_ids, self._shape(key))
+            stored = self._keys.value(key, rows)
             return RowSparse(rows, stored[rows.to(stored.device)].to(row_ids.device), tuple(stored.shape))
 
     def set_value(self, key: Key, value: Tensor) -> None:
         """See :meth:`Store.set_value`. A collective."""
-        self._known(key, value)
+        self._known(key, [])
+        self._check_tensor(key, value)
         collectives = self._open()
-        shape = self._shape(key)
-        if tuple(value.shape) != tuple(shape):
-            raise ArgumentValueError(
-                f"The key {key!r} holds {tuple(shape)}, and a value of shape {tuple(value.shape)} was given.", key=key
-            )
+        keys = self._keys
         with naming_missing_workers(self._workers), torch.no_grad():
-            if key in self._tables:
-                self._tables[key].replace(value)
-                if self._updater is not None:
-                    refresh_master_copy(self._updater, key, self._tables[key].stored)
+            if key in keys.tables:
+                keys.tables[key].replace(value)
+                if keys.updater is not None:
+                    refresh_master_copy(keys.updater, key, keys.tables[key].stored)
                 return
             received = value.detach().clone(memory_format=torch.contiguous_format)
             collectives.broadcast(received).wait()
-            if key in self._stored:
-                self._value(key).copy_(received)  # what was put off belongs to the old value
-                if self._updater is not None:
-                    refresh_master_copy(self._updater, key, self._updated_part(key))
-
-    def _updated_part(self, key: Key) -> Tensor:
-        place = self._buckets.place_of(key)
-        return self._stored[key] if place is None or self._sharded is None else self._sharded.own_part(*place)
+            if key in keys.stored:
+                keys.value(key).copy_(received)  # what was put off belongs to the old value
+                if keys.updater is not None:
+                    refresh_master_copy(keys.updater, key, keys.updated_part(key))
 
     # --- the exchange ---------------------------------------------------------------------------------------------
 
@@ -317,7 +260,7 @@ class CollectiveStore(Store):
             for flight in flights:
                 if flight.proposal is not None and self._compressor is not None:
                     self._compressor.accept(flight.proposal, only=set(dense))
-            if self._updater is not None:
+            if self._keys.updater is not None:
                 self._update(sums, set(dense), rows)
             self._deliver(sums, dense, rows, outputs, in_place=in_place)
             self._buckets.land(flights)
@@ -327,7 +270,7 @@ class CollectiveStore(Store):
         self, given: Mapping[Key, Sequence[Value]]
     ) -> tuple[dict[Key, list[Tensor]], list[Key], Agreement]:
         """Which keys of this call travel in buckets, with their gradients, and which as rows; the same on all ranks."""
-        undecided = [key for key in given if key not in self._tables and key not in self._row_keys]
+        undecided = [key for key in given if key not in self._keys.tables and key not in self._keys.row_keys]
         self._place(undecided)
         dense = {key: [one for one in given[key] if isinstance(one, Tensor)] for key in undecided}
         come_as_rows = [any(isinstance(value, RowSparse) for value in given[key]) for key in undecided]
@@ -342,26 +285,26 @@ class CollectiveStore(Store):
 
     def _exchange_as_rows(self, keys: Sequence[Key]) -> None:
         """Keys turned out to have row-sparse gradients: leave them out of the buckets from now on."""
-        self._row_keys.update(keys)
-        if self._sharded is None or self._updater is None:
-            self._place([key for key in self._buckets.start_anew() if key not in self._row_keys])
+        self._keys.row_keys.update(keys)
+        if self._keys.sharded is None or self._keys.updater is None:
+            self._place([key for key in self._buckets.start_anew() if key not in self._keys.row_keys])
             if self._watched:
                 self._buckets.watch({})
             return
         # Weights and states of the others stay where they are. These are whole on every rank now.
-        states = self._updater.state_dict()
-        whole = self._sharded.whole_states({key: states["states"][key] for key in keys if key in states["states"]})
-        self._updater.load_state_dict({**states, "states": {**states["states"], **whole}})
+        states = self._keys.updater.state_dict()
+        whole = self._keys.sharded.whole_states({key: states["states"][key] for key in keys if key in states["states"]})
+        self._keys.updater.load_state_dict({**states, "states": {**states["states"], **whole}})
         self._buckets.leave_out(keys)
-        self._stored.update({key: self._stored[key].clone() for key in keys})
+        self._keys.stored.update({key: self._keys.stored[key].clone() for key in keys})
 
     def _sum_rows(self, key: Key, pushed: Sequence[Value]) -> RowSparse:
-        shape, dtype, device = self._home(key)
+        shape, dtype, device = self._keys.home(key)
         rows = [one if isinstance(one, RowSparse) else _as_rows(one) for one in pushed]
         own = sum_values(rows, device) if rows else RowSparse.empty(tuple(shape), dtype=dtype, device=device)
         assert isinstance(own, RowSparse)
-        if key in self._tables:
-            return self._tables[key].sum(own)
+        if key in self._keys.tables:
+            return self._keys.tables[key].sum(own)
         return sum_of_rows(own, self._open())
 
     def _all_finite(
@@ -377,14 +320,15 @@ class CollectiveStore(Store):
         return not wrong
 
     def _update(self, sums: Sequence[tuple[Bucket, Tensor]], keys: set[Key], rows: Mapping[Key, RowSparse]) -> None:
-        assert self._updater is not None
+        there = self._keys
+        assert there.updater is not None
         if sums:
-            assert self._sharded is not None
-            self._sharded.update(sums, keys)
+            assert there.sharded is not None
+            there.sharded.update(sums, keys)
         names = list(rows)
         if names:
-            weights = [self._tables[key].stored if key in self._tables else self._stored[key] for key in names]
-            self._updater(names, [rows[key] for key in names], weights)
+            weights = [there.tables[key].stored if key in there.tables else there.stored[key] for key in names]
+            there.updater(names, [rows[key] for key in names], weights)
 
     def _deliver(
         self,
@@ -396,13 +340,13 @@ class CollectiveStore(Store):
         in_place: bool,
     ) -> None:
         totals: dict[Key, Tensor] = {}
-        if self._updater is None:  # the sums are what is stored and pulled
+        if self._keys.updater is None:  # the sums are what is stored and pulled
             totals = {slot.key: slot.of(flat) for bucket, flat in sums for slot in bucket.slots if slot.key in dense}
             for key, total in totals.items():
-                if key in self._stored:
-                    self._stored[key].copy_(total)
+                if key in self._keys.stored:
+                    self._keys.stored[key].copy_(total)
             for key, one in rows.items():
-                stored = self._tables[key].stored if key in self._tables else self._stored.get(key)
+                stored = self._keys.tables[key].stored if key in self._keys.tables else self._keys.stored.get(key)
                 if stored is not None:
                     stored.index_copy_(0, one.indices, one.values.to(stored.dtype))
         for key, targets in outputs.items():
@@ -413,10 +357,10 @@ class CollectiveStore(Store):
                 write_value(rows[key], [target for target in targets if isinstance(target, Tensor)])
             elif key in totals:
                 self._hand_over(key, totals[key], targets, in_place=in_place)
-            elif key in self._tables:
-                self._write(key, self._tables[key].whole(), targets)
+            elif key in self._keys.tables:
+                self._write(key, self._keys.tables[key].whole(), targets)
             else:
-                self._write(key, self._value(key), targets)
+                self._write(key, self._keys.value(key), targets)
 
     def _hand_over(self, key: Key, total: Tensor, targets: Sequence[Tensor], *, in_place: bool) -> None:
         parameters = self._watched.get(key, ())
@@ -434,16 +378,6 @@ class CollectiveStore(Store):
             return
         self._write(key, total, targets)
 
-    def _write(self, key: Key, value: Tensor, outputs: Sequence[Tensor]) -> None:
-        for output in outputs:
-            if tuple(output.shape) != tuple(value.shape):
-                raise ArgumentValueError(
-                    f"The key {key!r} holds {tuple(value.shape)}, and an output has the shape {tuple(output.shape)}.",
-                    key=key,
-                )
-        with torch.no_grad():
-            write_value(value, outputs)
-
     # --- buckets --------------------------------------------------------------------------------------------------
 
     def _place(self, keys: Sequence[Key]) -> None:
@@ -451,20 +385,20 @@ class CollectiveStore(Store):
         new = [key for key in keys if key not in self._buckets]
         if not new:
             return
-        updater = self._updater
-        if updater is not None and self._sharded is None:
-            self._sharded = ShardedUpdate(updater, self._open())
+        updater = self._keys.updater
+        if updater is not None and self._keys.sharded is None:
+            self._keys.sharded = ShardedUpdate(updater, self._open())
             self._buckets.scattered = True
         buckets = self._buckets.place(
-            [(key, self._shapes[key]) for key in new],
-            owned=self._sharded is not None and not self._sharded.cuts_anywhere,
+            [(key, self._keys.shapes[key]) for key in new],
+            owned=self._keys.sharded is not None and not self._keys.sharded.cuts_anywhere,
             # A master copy is worth nothing if the sum was rounded, or had no room, in 16 bits.
             widened=updater is not None and updater.optimizer.multi_precision,
         )
-        if self._sharded is not None:
+        if self._keys.sharded is not None:
             for bucket in buckets:
-                self._stored.update(self._sharded.take(bucket, self._stored))
-        self._load_waiting_states()
+                self._keys.stored.update(self._keys.sharded.take(bucket, self._keys.stored))
+        self._states.take_placed()
 
     def watch(self, parameters: Mapping[Key, Sequence[Tensor]]) -> None:
         """See :meth:`Store.watch`. All workers watch the same keys."""
@@ -473,11 +407,11 @@ class CollectiveStore(Store):
         if not new:
             return
         self._watched.update(new)
-        if self._updater is None:
+        if self._keys.updater is None:
             for key in new:
-                self._stored.pop(key, None)
+                self._keys.stored.pop(key, None)
         announced = {k for k, p in new.items() if getattr(p[0], "grad_stype", "default") == "row_sparse"}
-        self._row_keys |= announced
+        self._keys.row_keys |= announced
         dense = {key: replicas for key, replicas in new.items() if key not in announced}
         self._place(list(dense))
         if self._open().size > 1:
@@ -494,57 +428,44 @@ class CollectiveStore(Store):
 
         :raises StateError: values were exchanged before.
         """
-        if self._tables or (self._exchanged is not None and self._exchanged.buckets):
+        made = checked_optimizer(optimizer)
+        if self._keys.tables or (self._exchanged is not None and self._exchanged.buckets):
             raise StateError(
                 "An optimizer was given to a store that has exchanged values already.",
                 advice="Call set_optimizer() before the first key is initialised.",
             )
-        self._updater = Updater(optimizer)
+        self._keys.updater = Updater(made)
 
     def save_optimizer_states(self) -> dict[str, Any]:
         """See :meth:`Store.save_optimizer_states`. A collective; every rank receives all states."""
-        updater = self._updating()
-        own = updater.state_dict()
-        states = dict(own["states"])
-        with naming_missing_workers(self._workers), torch.no_grad():
-            if self._sharded is not None:
-                cut = {key: state for key, state in states.items() if key in self._buckets}
-                states.update(self._sharded.whole_states(cut))
-            for key, table in self._tables.items():
-                if key in states:
-                    states[key] = table.whole_state(states[key])
-        return {**own, "states": {**states, **self._waiting_states}}
+        if self._group is None:
+            return self._states.whole()
+        with naming_missing_workers(self._workers):
+            return self._states.whole()
+
+    def optimizer_states_in_parts(self) -> dict[str, Any]:
+        """See :meth:`Store.optimizer_states_in_parts`. No collective."""
+        return self._states.in_parts() if self.num_workers > 1 else self._states.whole()
 
     def load_optimizer_states(self, states: Mapping[str, Any]) -> None:
         """See :meth:`Store.load_optimizer_states`. Every rank gives the whole states."""
-        self._updating().load_state_dict({**states, "states": {}})
-        self._waiting_states = dict(states["states"])
-        self._load_waiting_states()
+        self._states.load(states)
 
-    def _load_waiting_states(self) -> None:
-        """Cut loaded states to this rank's parts, as soon as it is known what these are."""
-        updater = self._updater
-        known = {key for key in self._waiting_states if self._is_placed(key)}
-        if updater is None or not known:
-            return
-        states = {key: self._waiting_states.pop(key) for key in known}
-        if self._sharded is not None:
-            for bucket in self._buckets.buckets:
-                here = {k: s for k, s in states.items() if k in self._buckets}
-                states.update(self._sharded.own_states(bucket, here))
-        for key, table in self._tables.items():
-            if key in states:
-                states[key] = table.own_state(states[key])
-        before = updater.state_dict()
-        updater.load_state_dict({**before, "states": {**before["states"], **states}})
+    def rows_in_parts(self, key: Key) -> Tensor | RowCut:
+        """See :meth:`Store.rows_in_parts`. No collective."""
+        return self._table(key).rows_in_parts()
 
-    def _is_placed(self, key: Key) -> bool:
-        return key in self._tables or key in self._row_keys or key in self._buckets
+    def load_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
+        """See :meth:`Store.load_rows`. No collective."""
+        self._table(key).load_rows(rows)
 
-    def _updating(self) -> Updater:
-        if self._updater is None:
-            raise StateError("This store has no optimizer, so it has no states.", advice="Call set_optimizer() first.")
-        return self._updater
+    def _table(self, key: Key) -> Table:
+        self._known(key, [])
+        if key not in self._keys.tables:
+            raise ArgumentTypeError(
+                f"{self._label(key)} is no table, so it has no rows of its own.", advice="Pull it whole."
+            )
+        return self._keys.tables[key]
 
     # --- compression ----------------------------------------------------------------------------------------------
 
@@ -562,8 +483,14 @@ class CollectiveStore(Store):
             return []
         with naming_missing_workers(self._workers):
             return gather_residuals(
-                self._compressor.state_dict(), self._workers, self._open(), lambda key: self._home(key)[2]
+                self._compressor.state_dict(), self._workers, self._open(), lambda key: self._keys.home(key)[2]
             )
+
+    def residuals_in_parts(self) -> list[dict[str, Any]] | PerRank:
+        """See :meth:`Store.residuals_in_parts`. No collective."""
+        if self._compressor is None or self.num_workers == 1:
+            return self.residuals()
+        return PerRank([self._compressor.state_dict()])
 
     def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
         """See :meth:`Store.load_residuals`. With another number of workers, what is owed in sum stays the same; see
@@ -571,10 +498,7 @@ class CollectiveStore(Store):
         if not residuals:
             return
         if self._compressor is None:
-            raise StateError(
-                "There are residuals of gradient compression, and this store compresses nothing.",
-                advice="Give compression_params as they were, or leave the residuals out.",
-            )
+            raise no_compression()
         self._compressor.load_sum_of(residuals_for_rank(residuals, *self._seat()))
 
     # --- working with a trainer -----------------------------------------------------------------------------------
@@ -592,8 +516,7 @@ class CollectiveStore(Store):
         """See :meth:`Store.close`. A group that the store opened itself is closed as well."""
         if self._exchanged is not None:
             self._exchanged.close()
-        self._stored.clear()
-        self._tables.clear()
+        self._keys.clear()
         if self._group is not None and self._given_group is None:
             self._group.close()
         self._group = self._collectives = self._exchanged = None
@@ -605,55 +528,24 @@ class CollectiveStore(Store):
         assert self._group is not None, "a store is opened before it exchanges"
         return self._group
 
-    def _home(self, key: Key) -> tuple[torch.Size, torch.dtype, torch.device]:
-        if key in self._tables:
-            table = self._tables[key]
-            return table.shape, table.stored.dtype, table.stored.device
-        return self._shapes[key]
+    def _has(self, key: Key) -> bool:
+        return key in self._keys
 
     def _shape(self, key: Key) -> torch.Size:
-        return self._home(key)[0]
-
-    def _value(self, key: Key, rows: Tensor | None = None) -> Tensor:
-        if key not in self._stored:
-            raise StateError(
-                f"The key {key!r} belongs to a parameter whose gradient this store adds up; it keeps no copy of it.",
-                advice="Read the parameter, or its gradient.",
-                key=key,
-            )
-        stored = self._stored[key]
-        if self._updater is not None and key in self._row_keys:
-            # Rows that had no gradient may have been spared updates (SGD's update="dense_lazy").
-            self._updater.catch_up([key], [stored], None if rows is None else [rows.to(stored.device)])
-        return stored
-
-    def _known(self, key: Key | Sequence[Key], values: Any) -> dict[Key, list[Any]]:
-        keys = key_list(key)
-        self._kind.check(keys)
-        for one in keys:
-            if one not in self._shapes and one not in self._tables:
-                raise ArgumentValueError(
-                    f"The key {one!r} was never initialised.", advice="Call init() first, on all workers.", key=one
-                )
-        return arranged(key, values)
+        return self._keys.home(key)[0]
 
     def _check_pushed(self, key: Key, pushed: Sequence[Value]) -> None:
-        shape = self._shape(key)
         for value in pushed:
-            if tuple(value.shape) != tuple(shape):
-                raise ArgumentValueError(
-                    f"The key {key!r} holds {tuple(shape)}, and a value of shape {tuple(value.shape)} was pushed.",
-                    key=key,
-                )
+            self._check_shape(key, value, "was pushed")
             if self._compressor is not None:
-                refuse_compression(key, value)
+                refuse_compression(self._label(key), value)
             if isinstance(value, RowSparse):
                 value.checked()
 
     def _require_same(self, verb: str, facts: Mapping[Any, Any]) -> None:
         said = repr(list(facts.items()))
-        if self._updater is not None:
-            settings = self._updater.optimizer
+        if self._keys.updater is not None:
+            settings = self._keys.updater.optimizer
             said += f" rate {settings.learning_rate} wd {settings.wd} rescale_grad {settings.rescale_grad}"
         require_same(self._workers, verb, said)
 

@@ -9,32 +9,38 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
+from ostinato.kvstore.built_in_store import (
+    BuiltInStore,
+    checked_optimizer,
+    no_compression,
+    no_optimizer,
+    refuse_compression,
+)
 from ostinato.kvstore.compression import CompressionScheme, Compressor, add_decoded, is_finite, residuals_for_rank
-from ostinato.kvstore.keys import KeyKind, arranged, key_list
 from ostinato.kvstore.loss_scaler import all_finite
 from ostinato.kvstore.registry import register_built_in
 from ostinato.kvstore.replica_updaters import refresh_master_copy
-from ostinato.kvstore.store import Capability, Key, Outputs, Store, Updater, Value, Values
-from ostinato.kvstore.summing import as_value, sum_values, write_value
+from ostinato.kvstore.row_sparse_tables import checked_row_ids
+from ostinato.kvstore.saved_leaves import read_whole
+from ostinato.kvstore.store import Capability, Key, Outputs, Updater, Value, Values
+from ostinato.kvstore.summing import sum_values, write_value
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Optimizer
 from ostinato.optim.rules import Updater as OptimizerUpdater
+from ostinato.runs.row_cut import RowCutTable
 
 _log = logging.getLogger(__name__)
 
 
-class LocalStore(Store):
+class LocalStore(BuiltInStore):
     """Adds up over the replicas of this process: in host memory (``local``) or on their devices (``device``).
 
     :param type: ``"local"`` or ``"device"``.
     """
 
-    built_in = True
-
     def __init__(self, type: str = "local") -> None:
-        self._type = type
-        self._kind = KeyKind()
+        super().__init__(type)
         self._stored: dict[Key, Tensor] = {}
         self._tables: set[Key] = set()
         self._updater: Updater | None = None
@@ -46,46 +52,23 @@ class LocalStore(Store):
     def __repr__(self) -> str:
         return f"LocalStore({self._type!r}, {len(self._stored)} keys)"
 
-    @property
-    def type(self) -> str:
-        """``"local"`` or ``"device"``."""
-        return self._type
-
     def is_capable(self, capability: Capability) -> bool:
         """Everything but compression on the host, where nothing travels.
 
         :raises ArgumentValueError: there is no such capability.
         """
-        if capability not in ("optimizer", "row_sparse", "compression", "live_optimizer"):
-            raise ArgumentValueError(
-                f"There is no capability {capability!r}.", advice="Ask for optimizer, row_sparse or compression."
-            )
-        return capability != "compression" or self._type != "local"
+        super().is_capable(capability)
+        return capability != "compression" or self.type != "local"
 
     # --- keys and values ----------------------------------------------------------------------------------------
 
     def init(self, key: Key | Sequence[Key], value: Values) -> None:
         """See :meth:`Store.init`."""
-        values = arranged(key, value)
-        self._kind.check(list(values))
-        for one, given in values.items():
-            if one in self._stored:
-                raise ArgumentValueError(f"The key {one!r} was initialised before.", advice="Use set_value().", key=one)
-            if len(given) != 1:
-                raise ArgumentValueError(f"The key {one!r} is initialised with {len(given)} values instead of one.")
-        for one, given in values.items():
-            first = as_value(given[0])
+        for one, first in self._firsts(key, value).items():
             if isinstance(first, RowSparse):
                 self._tables.add(one)
-                first = first.checked().to_dense()
+                first = first.to_dense()
             self._stored[one] = first.detach().to(self._home(first), copy=True)
-
-    def broadcast(
-        self, key: Key | Sequence[Key], value: Values, out: Outputs, priority: int | Sequence[int] = 0
-    ) -> None:
-        """See :meth:`Store.broadcast`."""
-        self.init(key, value)
-        self.pull(key, out, priority)
 
     def push(self, key: Key | Sequence[Key], value: Values, priority: int | Sequence[int] = 0) -> None:
         """See :meth:`Store.push`."""
@@ -103,8 +86,7 @@ class LocalStore(Store):
                     self._passed_over.add(one)
                     _log.info("pull passes over the table %r, whose rows are pulled one by one", one)
                 continue
-            self._check_shapes(one, outputs)
-            write_value(self._caught_up(one), outputs)
+            self._write(one, self._caught_up(one), outputs)
 
     def pushpull(
         self,
@@ -131,8 +113,7 @@ class LocalStore(Store):
         for one, targets in outputs.items():
             if out is not None:
                 if targets:
-                    self._check_shapes(one, targets)
-                    write_value(self._caught_up(one), targets)
+                    self._write(one, self._caught_up(one), targets)
             elif isinstance(sums[one], RowSparse):
                 rows = sums[one].indices
                 write_value(RowSparse(rows, self._caught_up(one, rows)[rows], sums[one].shape), targets)
@@ -140,22 +121,10 @@ class LocalStore(Store):
                 write_value(self._caught_up(one), targets)
         return True
 
-    def row_sparse_pull(
-        self, key: Key | Sequence[Key], row_ids: Tensor | Sequence[Tensor], priority: int | Sequence[int] = 0
-    ) -> RowSparse | list[RowSparse]:
-        """See :meth:`Store.row_sparse_pull`."""
-        if isinstance(key, (list, tuple)):
-            asked = self._known(key, row_ids)
-            return [self._rows(one, ids) for one, many in asked.items() for ids in many]
-        if isinstance(row_ids, Tensor):
-            return self._rows(key, row_ids)  # pyrefly: ignore
-        self._known(key, [])
-        return [self._rows(key, ids) for ids in row_ids]  # pyrefly: ignore
-
     def set_value(self, key: Key, value: Tensor) -> None:
         """See :meth:`Store.set_value`."""
-        self._known(key, value)
-        self._check_shapes(key, [value])
+        self._known(key, [])
+        self._check_tensor(key, value)
         self._caught_up(key)
         self._stored[key].copy_(value.detach())
         if self._optimizer is not None:
@@ -165,13 +134,16 @@ class LocalStore(Store):
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         """See :meth:`Store.set_optimizer`."""
-        self._optimizer = OptimizerUpdater(optimizer)
+        self._optimizer = OptimizerUpdater(checked_optimizer(optimizer))
         self._updater = None
 
     def set_updater(self, updater: Updater) -> None:
         """See :meth:`Store.set_updater`."""
         if not callable(updater):
-            raise ArgumentTypeError(f"An updater is called with (key, sum, stored); {updater!r} cannot be called.")
+            raise ArgumentTypeError(
+                f"An updater is called with (key, sum, stored); {updater!r} cannot be called.",
+                advice="Give a function, or use set_optimizer().",
+            )
         self._updater = updater
         self._optimizer = None
 
@@ -182,6 +154,16 @@ class LocalStore(Store):
     def load_optimizer_states(self, states: Mapping[str, Any]) -> None:
         """See :meth:`Store.load_optimizer_states`."""
         self._updating().load_state_dict(states)
+
+    def rows_in_parts(self, key: Key) -> Tensor:
+        """See :meth:`Store.rows_in_parts`: the whole table, which no other process has a part of."""
+        self._known(key, [])
+        return self._stored[key]
+
+    def load_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
+        """See :meth:`Store.load_rows`."""
+        self._known(key, [])
+        self._stored[key].copy_(read_whole(rows, self._stored[key].shape))
 
     def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
         """See :meth:`Store.set_gradient_compression`."""
@@ -201,10 +183,7 @@ class LocalStore(Store):
         if not residuals:
             return
         if self._scheme is None:
-            raise StateError(
-                "There are residuals of gradient compression, and this store compresses nothing.",
-                advice="Give compression_params as they were, or leave the residuals out.",
-            )
+            raise no_compression()
         loaded = [Compressor(self._scheme) for _ in residuals]
         for compressor, state in zip(loaded, residuals, strict=True):
             compressor.load_state_dict(state)
@@ -219,48 +198,36 @@ class LocalStore(Store):
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _home(self, value: Value) -> torch.device:
-        return torch.device("cpu") if self._type == "local" else value.device
+        return torch.device("cpu") if self.type == "local" else value.device
 
     def _updating(self) -> OptimizerUpdater:
         if self._optimizer is None:
-            raise StateError("This store has no optimizer, so it has no states.", advice="Call set_optimizer() first.")
+            raise no_optimizer()
         return self._optimizer
 
-    def _known(self, key: Key | Sequence[Key], values: Any) -> dict[Key, list[Any]]:
-        keys = key_list(key)
-        self._kind.check(keys)
-        for one in keys:
-            if one not in self._stored:
-                raise ArgumentValueError(
-                    f"The key {one!r} was never initialised.", advice="Call init() first.", key=one
-                )
-        return arranged(key, values)
+    def _has(self, key: Key) -> bool:
+        return key in self._stored
+
+    def _shape(self, key: Key) -> torch.Size:
+        return self._stored[key].shape
 
     def _check(self, values: Mapping[Key, Sequence[Value]]) -> None:
         for key, pushed in values.items():
             if not pushed:
-                raise ArgumentValueError(f"Nothing is pushed for the key {key!r}.")
-            self._check_shapes(key, pushed)
-            if self._scheme is not None:
-                for value in pushed:
-                    refuse_compression(key, value)
+                raise ArgumentValueError(
+                    f"Nothing is pushed for {self._label(key)}.", advice="Give one value for each replica."
+                )
             for value in pushed:
+                self._check_shape(key, value)
+                if self._scheme is not None:
+                    refuse_compression(self._label(key), value)
                 if isinstance(value, RowSparse):
                     value.checked()
-
-    def _check_shapes(self, key: Key, values: Sequence[Value]) -> None:
-        expected = self._stored[key].shape
-        for value in values:
-            if tuple(value.shape) != tuple(expected):
-                raise ArgumentValueError(
-                    f"The key {key!r} holds {tuple(expected)}, and a value of shape {tuple(value.shape)} was given.",
-                    key=key,
-                )
 
     def _sums(self, values: Mapping[Key, Sequence[Value]]) -> dict[Key, Any]:
         if self._scheme is None:
             return {
-                key: sum_values(pushed, self._stored[key].device, in_fours=self._type == "local")
+                key: sum_values(pushed, self._stored[key].device, in_fours=self.type == "local")
                 for key, pushed in values.items()
             }
         return {key: self._compressed_sum(key, pushed) for key, pushed in values.items()}
@@ -308,41 +275,11 @@ class LocalStore(Store):
                     self._stored[key] = total
 
     def _rows(self, key: Key, row_ids: Tensor) -> RowSparse:
-        if not isinstance(row_ids, Tensor) or row_ids.is_floating_point() or row_ids.dtype == torch.bool:
-            kind = row_ids.dtype if isinstance(row_ids, Tensor) else type(row_ids).__name__
-            raise ArgumentTypeError(f"Row numbers are a tensor of integers, not {kind}.")
-        self._known(key, row_ids)
         table = self._stored[key]
-        rows = torch.unique(row_ids.detach().reshape(-1).to(torch.int64))
-        if len(rows) and (int(rows[0]) < 0 or int(rows[-1]) >= len(table)):
-            wrong = int(rows[0]) if int(rows[0]) < 0 else int(rows[-1])
-            raise ArgumentValueError(
-                f"Row {wrong} was asked for, and the table {key!r} has the rows 0 to {len(table) - 1}.",
-                row=wrong,
-                key=key,
-            )
+        rows = checked_row_ids(self._label(key), row_ids, table.shape)
         here = rows.to(table.device)
         values = self._caught_up(key, here)[here].to(row_ids.device)
         return RowSparse(rows, values, tuple(table.shape))
-
-
-def refuse_compression(key: Key, value: Value) -> None:
-    """Refuse what compression is not defined for.
-
-    :raises ArgumentTypeError: the value is row-sparse, or not float32.
-    """
-    if isinstance(value, RowSparse) or value.layout != torch.strided:
-        raise ArgumentTypeError(
-            f"The value of {key!r} is row-sparse, and gradient compression takes dense ones.",
-            advice="Leave compression_params out, or make the gradient dense (sparse=False).",
-            key=key,
-        )
-    if value.dtype != torch.float32:
-        raise ArgumentTypeError(
-            f"The value of {key!r} is {value.dtype}, and gradient compression takes float32.",
-            advice="Leave compression_params out, or keep the weights in float32.",
-            key=key,
-        )
 
 
 for _name in ("local", "device"):

@@ -92,8 +92,8 @@ class LoopOptimizer:
         return workers * self.trainer.num_replicas
 
     def state_dict(self) -> dict[str, Any]:
-        """See :meth:`ParameterTrainer.state_dict`."""
-        return self.trainer.state_dict()
+        """See :meth:`ParameterTrainer.state_dict`: in parts, as ranks save a run together."""
+        return self.trainer.state_dict(in_parts=True)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :meth:`ParameterTrainer.load_state_dict`."""

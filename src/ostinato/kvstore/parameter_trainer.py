@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,45 +18,26 @@ from ostinato.errors import (
     StateError,
     UpdateRefusedError,
 )
-from ostinato.kvstore.compression import CompressionScheme, Compressor
+from ostinato.kvstore.compression import CompressionScheme
 from ostinato.kvstore.decision import Decision, check_aggregation
+from ostinato.kvstore.first_values import give_first_values
+from ostinato.kvstore.fresh_gradients import FreshGradients, find_fresh_gradients
 from ostinato.kvstore.loss_scaler import LossScaler, all_finite
 from ostinato.kvstore.optimizer_binding import bind_optimizer
-from ostinato.kvstore.parameters import ParameterHandle, Parameters, bind_parameters
+from ostinato.kvstore.parameters import ParameterHandle, Parameters, bind_parameters, some
 from ostinato.kvstore.replica_updaters import ReplicaUpdaters
 from ostinato.kvstore.store import Store
 from ostinato.kvstore.store_opening import open_store
 from ostinato.kvstore.summing import sum_values, write_value
 from ostinato.kvstore.tables import TableParameter
-from ostinato.kvstore.trainer_states import (
-    check_form,
-    named_states,
-    numbered_states,
-    read_states,
-    renamed_residuals,
-    take_settings,
-    write_states,
-)
+from ostinato.kvstore.trainer_state import TrainerState
+from ostinato.kvstore.trainer_state_files import read_states, write_states
 from ostinato.kvstore.weight_versions import WeightVersions
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules.argument_checks import require_finite, require_number
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What a step works on, the same on all ranks, in the order of the parameters."""
-
-    fresh: list[ParameterHandle]
-    """Trained, and some rank has back-propagated to it since its last update."""
-    unsummed: list[ParameterHandle]
-    """Fresh, and some rank's gradient is not the sum yet."""
-    resting: list[ParameterHandle]
-    """Trained, dense, and not fresh."""
-    replaced: list[ParameterHandle]
-    """Somebody wrote to the weight since its last update."""
 
 
 _Losses = TypeVar("_Losses", Tensor, list[Tensor], tuple[Tensor, ...])
@@ -130,7 +109,7 @@ class ParameterTrainer:
         self._store: Store | None = None
         self._decision: Decision | None = None
         self._queue = list(self._handles)
-        self._waiting_states: dict[str, Any] | None = None
+        self._state = TrainerState(self._handles, self._optimizer, self._updaters, self._compression)
         self._versions = WeightVersions()
         self._overflown: set[int] = set()  # gradients that were not finite before compression, which hides it
         self.loss_scaler: LossScaler | None = None
@@ -224,8 +203,7 @@ class ParameterTrainer:
             )
         if self._queue:
             self._initialize_parameters()
-        if self._waiting_states is not None:
-            self._take_waiting_states()
+        self._state.take(self._store, updates_on_store=self._updates_on_store)
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Add up the gradients and apply them. A collective.
@@ -273,7 +251,7 @@ class ParameterTrainer:
         found = self._look_at_gradients(ignore_stale_grad)
         if found.unsummed and (self._store is not None or self._replicas > 1):
             raise StateError(
-                f"The gradient of {_some([handle.name for handle in found.unsummed])} was written by a backward pass "
+                f"The gradient of {some([handle.name for handle in found.unsummed])} was written by a backward pass "
                 "and not added up over replicas and ranks since.",
                 advice="Call allreduce_grads() after the last backward pass and before update(), or step() alone.",
             )
@@ -315,34 +293,13 @@ class ParameterTrainer:
                 {"rate": optimizer.learning_rate, "wd": optimizer.wd, "rescale_grad": optimizer.rescale_grad}
             )
 
-    def _look_at_gradients(self, ignore_stale_grad: bool) -> _Found:
-        """Agree with the other ranks on what there is to update, in one exchange."""
-        for handle in self._handles:
-            handle.watch()
-        fresh = [handle.is_fresh for handle in self._handles]
-        unsummed = [flag and not handle.is_reduced for flag, handle in zip(fresh, self._handles, strict=True)]
-        replaced = [any(self._versions.written(handle)) for handle in self._handles]
-        if self._store is not None:
-            flags = self._store.agree([*fresh, *unsummed, *replaced])
-            count = len(self._handles)
-            fresh, unsummed, replaced = flags[:count], flags[count : 2 * count], flags[2 * count :]
-        trained = [handle for handle in self._handles if handle.is_trained]
-        if not ignore_stale_grad:
-            stale = [handle.name for handle in trained if not fresh[handle.index]]
-            if stale:
-                raise UpdateRefusedError(
-                    f"{len(stale)} parameters have seen no backward pass since their last update: {_some(stale)}.",
-                    advice="If your model leaves them out on purpose, pass ignore_stale_grad=True to leave them alone; "
-                    "if they are never trained, set requires_grad to False.",
-                    parameters=stale,
-                )
-        waiting = {handle.index for handle in self._queue}
-        there = [handle for handle in trained if handle.index not in waiting]
-        return _Found(
-            [handle for handle in there if fresh[handle.index]],
-            [handle for handle in there if unsummed[handle.index]],
-            [handle for handle in there if not (fresh[handle.index] or isinstance(handle, TableParameter))],
-            [handle for handle in self._handles if replaced[handle.index]],
+    def _look_at_gradients(self, ignore_stale_grad: bool) -> FreshGradients:
+        return find_fresh_gradients(
+            self._handles,
+            self._store,
+            self._versions,
+            without_value={handle.index for handle in self._queue},
+            ignore_stale_grad=ignore_stale_grad,
         )
 
     def _follow_replaced(self, handle: ParameterHandle) -> None:
@@ -357,7 +314,7 @@ class ParameterTrainer:
         self._updaters.weight_replaced(handle)
         self._versions.remember([handle])
 
-    def _push_and_pull(self, found: _Found) -> None:
+    def _push_and_pull(self, found: FreshGradients) -> None:
         """One exchange: push gradients, let the store update, pull weights."""
         store, fresh = self._store, found.fresh
         assert store is not None
@@ -538,49 +495,37 @@ class ParameterTrainer:
 
     # --- states ---------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, in_parts: bool = False) -> dict[str, Any]:
         """Everything that the next update depends on besides the weights, as a plain tree, by parameter name.
 
         The tensors are the living ones. A collective where a distributed store updates.
+
+        :param in_parts: for a run folder that ranks save together (:class:`~ostinato.extensions.Snapshot`): each rank
+            gives the part it owns of what is cut over the ranks, as :class:`~ostinato.runs.RowCut` leaves, and what
+            its own compression holds back, as a :class:`~ostinato.runs.PerRank` leaf; the rows of tables are there
+            too. No rank waits for another, and none holds the whole of what is cut.
         """
-        store = self._store
-        if store is not None and self._updates_on_store:
-            raw = store.save_optimizer_states()
-        else:
-            raw = self._updaters.state_dict()
-        state = named_states(raw, self._optimizer, self._handles)
-        residuals = [] if store is None else renamed_residuals(store.residuals(), lambda key: self._handles[key].name)
-        if self._waiting_states is not None:
-            # Loaded, and not taken over yet because a shape or the store is missing.
-            waiting = self._waiting_states
-            state["states"], state["counts"], residuals = waiting["states"], waiting["counts"], waiting["residuals"]
-        state["loss_scaler"] = None if self.loss_scaler is None else self.loss_scaler.state_dict()
-        state["residuals"] = residuals
-        return state
+        return self._state.saved(
+            self._store, updates_on_store=self._updates_on_store, scaler=self.loss_scaler, in_parts=in_parts
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state_dict` gave, on any number of ranks and replicas and in any order of names.
 
         May come before the first step. Multipliers are not part of a state: they stay as they are here.
 
+        Of residuals of compression, rank r of W takes over the sum of those of the old ranks r, r + W, r + 2 W, ...: in
+        sum all that was owed is still owed.
+
         :raises ArgumentValueError: the state is of another optimizer, of an unknown format, or a tensor in it does not
             fit its parameter. Nothing is changed then.
         :raises StateError: what compression held back belongs to another type of compression. Nothing is changed then.
         """
-        check_form(state)
-        if self._compression is not None and state["residuals"]:
-            scheme = CompressionScheme.from_params(self._compression)
-            Compressor(scheme).load_sum_of(state["residuals"])  # refuses what would not fit later, too late
-        checked = take_settings(state, self._optimizer, self._handles)
-        if self.loss_scaler is not None and checked["loss_scaler"] is not None:
-            self.loss_scaler.load_state_dict(checked["loss_scaler"])
-        self._waiting_states = checked
+        self._state.load(state, self.loss_scaler)
         if self._decision is not None:
-            self._take_waiting_states()
+            self._state.take(self._store, updates_on_store=self._updates_on_store)
         else:
-            # The tensors may be living ones, which somebody trains on with until the first step comes.
-            kept = ("states", "counts", "residuals")
-            self._waiting_states = {**checked, **copy.deepcopy({name: checked[name] for name in kept})}
+            self._state.keep()
 
     def save_states(self, path: str | Path) -> None:
         """Write :meth:`state_dict` to a file, whole or not at all. A collective; rank 0 writes, the others wait for it
@@ -592,7 +537,7 @@ class ParameterTrainer:
         self.open()
         if self._updates_on_store and self._queue:
             raise ContractError(
-                f"{_some([h.name for h in self._queue])} has no shape yet, so the store has no state for it.",
+                f"{some([h.name for h in self._queue])} has no shape yet, so the store has no state for it.",
                 advice="Run the model once before saving.",
             )
         state = self.state_dict()
@@ -640,33 +585,8 @@ class ParameterTrainer:
         ready = [handle for handle in self._queue if not handle.is_deferred]
         for handle in ready:
             handle.watch()
-        before = [_fingerprints(handle) for handle in ready] if any(handle.is_fresh for handle in ready) else None
-        store = self._store
-        if store is None:
-            with torch.no_grad():
-                for handle in ready:
-                    for replica in handle.replicas[1:]:
-                        replica.copy_(handle.replicas[0])
-        else:
-            dense = [handle for handle in ready if not isinstance(handle, TableParameter)]
-            for handle in ready:
-                if isinstance(handle, TableParameter):
-                    store.init(handle.index, handle.initial_rows())
-                    handle.handed_over()
-            if dense:
-                store.broadcast(
-                    [handle.index for handle in dense],
-                    [handle.data() for handle in dense],
-                    [handle.weights() for handle in dense],
-                    [-handle.index for handle in dense],
-                )
-            store.watch({handle.index: handle.replicas for handle in dense if handle.is_trained})
+        give_first_values(ready, self._store)
         self._versions.remember(ready)
-        if before is not None and before != [_fingerprints(handle) for handle in ready]:
-            _log.warning(
-                "replicas or ranks began with other weights than rank 0's first replica, and have gradients of these; "
-                "call open() before the first forward pass"
-            )
         taken = {handle.index for handle in ready}
         self._queue = [handle for handle in self._queue if handle.index not in taken]
 
@@ -674,30 +594,8 @@ class ParameterTrainer:
         sparse = [handle.name for handle in handles if handle.grad_stype == "row_sparse"]
         if sparse:
             raise ArgumentValueError(
-                f"The gradient of {_some(sparse)} is row-sparse, which nobody knew at the first step, and this trainer "
+                f"The gradient of {some(sparse)} is row-sparse, which nobody knew at the first step, and this trainer "
                 "updates on the replicas.",
                 advice='Announce it before the first step: parameter.grad_stype = "row_sparse".',
                 parameters=sparse,
             )
-
-    def _take_waiting_states(self) -> None:
-        waiting, self._waiting_states = self._waiting_states, None
-        assert waiting is not None
-        raw = numbered_states(waiting, self._optimizer, self._handles)
-        if self._store is not None and self._updates_on_store:
-            self._store.load_optimizer_states(raw)
-        else:
-            self._updaters.load_state_dict(raw)
-        if self._compression is not None and self._store is not None:
-            numbers = {handle.name: handle.index for handle in self._handles}
-            self._store.load_residuals(renamed_residuals(waiting["residuals"], numbers.get))
-
-
-def _fingerprints(handle: ParameterHandle) -> list[tuple[float, float]]:
-    """Two sums over each replica's weights, to tell whether they were changed."""
-    return [(float(weight.sum()), float(weight.abs().sum())) for weight in handle.weights()]
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -426,3 +426,9 @@ def _check_places(handles: Sequence[ParameterHandle]) -> None:
 
 def _listed(devices: Sequence[torch.device]) -> str:
     return ", ".join(str(device) for device in devices)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first of many names, for a message."""
+    shown = ", ".join(repr(name) for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,14 @@ from torch import Tensor
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore.collective_calls import Collectives
 from ostinato.kvstore.row_sparse_exchange import row_borders, rows_from_owners, rows_to_owners, sum_of_rows
+from ostinato.kvstore.saved_leaves import Leaf, changed, is_flat, read_whole, row_range
 from ostinato.kvstore.store import Key
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Updater
+from ostinato.runs.row_cut import RowCut
+
+ROWS_FILE, STATES_FILE = "table_rows", "table_states"
+"""What the files begin with to which ranks save their rows of tables, and the optimizer states of these."""
 
 BOUND_VARIABLE = "MXNET_KVSTORE_BIGARRAY_BOUND"
 DEFAULT_BOUND = 1_000_000
@@ -33,20 +38,30 @@ def big_array_bound() -> int:
     return int(text)
 
 
-def checked_row_ids(key: Key, row_ids: Tensor, rows: int) -> Tensor:
+def checked_row_ids(label: str, row_ids: Tensor, shape: Sequence[int]) -> Tensor:
     """The unique row numbers of a request, ascending.
 
+    :param label: what messages call the table.
+    :param shape: of the table.
     :raises ArgumentTypeError: these are no integers.
     :raises ArgumentValueError: one is out of range.
     """
     if not isinstance(row_ids, Tensor) or row_ids.is_floating_point() or row_ids.dtype == torch.bool:
         kind = row_ids.dtype if isinstance(row_ids, Tensor) else type(row_ids).__name__
-        raise ArgumentTypeError(f"Row numbers are a tensor of integers, not {kind}.", key=key)
+        raise ArgumentTypeError(
+            f"Rows of {label} are asked for by a tensor of integers, not by {kind}.",
+            advice="Give torch.tensor([...]) with the row numbers.",
+        )
+    if not len(shape):
+        raise ArgumentValueError(f"{label} is a single number, and has no rows.", advice="Pull it whole.")
+    rows = shape[0]
     unique = torch.unique(row_ids.detach().reshape(-1).to(torch.int64))
     if len(unique) and (int(unique[0]) < 0 or int(unique[-1]) >= rows):
         wrong = int(unique[0]) if int(unique[0]) < 0 else int(unique[-1])
         raise ArgumentValueError(
-            f"Row {wrong} was asked for, and the table {key!r} has the rows 0 to {rows - 1}.", row=wrong, key=key
+            f"Row {wrong} was asked for, and {label} has the rows 0 to {rows - 1}.",
+            advice="Give row numbers of the table.",
+            row=wrong,
         )
     return unique
 
@@ -57,12 +72,21 @@ class Table:
     :param rows: this rank's word of what the table begins with; rank 0's counts.
     :param is_cut: whether every rank holds only a range of rows.
     :param updater: updates the rows, where the store does; updates it has put off are made before rows are read.
+    :param label: what messages call it.
     """
 
     def __init__(
-        self, key: Key, rows: RowSparse, collectives: Collectives, *, is_cut: bool, updater: Updater | None = None
+        self,
+        key: Key,
+        rows: RowSparse,
+        collectives: Collectives,
+        *,
+        is_cut: bool,
+        updater: Updater | None = None,
+        label: str = "the table",
     ) -> None:
         self.key = key
+        self._label = label
         self.shape = torch.Size(rows.shape)
         self._collectives = collectives
         self._updater = updater
@@ -92,7 +116,7 @@ class Table:
 
     def pull(self, row_ids: Tensor) -> RowSparse:
         """Some rows; see :meth:`Store.row_sparse_pull`."""
-        rows = checked_row_ids(self.key, row_ids, self.shape[0])
+        rows = checked_row_ids(self._label, row_ids, self.shape)
         there = rows.to(self.stored.device)
         if self.is_cut:
             values = rows_from_owners(there, self._read, self.borders, self._collectives)
@@ -129,33 +153,47 @@ class Table:
         rows = torch.arange(self.shape[0], device=self.stored.device)
         self._receive(RowSparse(rows, whole.detach().to(self.stored), tuple(self.shape)))
 
-    # --- states -----------------------------------------------------------------------------------------------
+    # --- saving -----------------------------------------------------------------------------------------------
+
+    def rows_in_parts(self) -> Tensor | RowCut:
+        """The rows that are stored here, to be saved as this rank's part; the whole table where it is not cut.
+
+        As they stand: updates that were put off are part of the state.
+        """
+        return self._part(self.stored, ROWS_FILE) if self.is_cut else self.stored
+
+    def load_rows(self, saved: Leaf) -> None:
+        """Take the own rows of a saved table. No collective."""
+        self.stored.copy_(row_range(saved, self.shape, self.first_row, self.last_row))
 
     def whole_state(self, state: Any) -> Any:
         """Put the ranks' states of this table together. A collective where it is cut."""
-        return _mapped(state, self._is_own, self.gathered) if self.is_cut else state
-
-    def own_state(self, state: Any) -> Any:
-        """Cut a whole state to the rows that are stored here."""
         if not self.is_cut:
             return state
-        return _mapped(state, self._is_whole, lambda leaf: leaf[self.first_row : self.last_row])
+        return changed(state, lambda leaf: self.gathered(leaf) if self._is_own(leaf) else leaf)
+
+    def state_in_parts(self, state: Any) -> Any:
+        """The state of the rows that are stored here, to be saved as this rank's part. No collective."""
+        if not self.is_cut:
+            return state
+        return changed(state, lambda leaf: self._part(leaf, STATES_FILE) if self._is_own(leaf) else leaf)
+
+    def own_state(self, state: Any) -> Any:
+        """Cut a saved state, a whole one or that of any number of ranks, to the rows that are stored here."""
+
+        def own(leaf: Leaf) -> Tensor:
+            if len(leaf.shape) > 0 and (leaf.shape[0] == self.shape[0] or is_flat(leaf, self.shape)):
+                return row_range(leaf, self.shape, self.first_row, self.last_row)
+            return read_whole(leaf)
+
+        return changed(state, own)
+
+    def _part(self, own: Tensor, file: str) -> RowCut:
+        return RowCut(own, self.first_row, self.shape[0], file=file)
 
     def _is_own(self, leaf: Tensor) -> bool:
         return leaf.ndim > 0 and len(leaf) == len(self.stored)
 
-    def _is_whole(self, leaf: Tensor) -> bool:
-        return leaf.ndim > 0 and len(leaf) == self.shape[0]
-
 
 def _nothing_like(rows: RowSparse) -> RowSparse:
     return RowSparse.empty(rows.shape, dtype=rows.dtype, device=rows.device)
-
-
-def _mapped(state: Any, chosen: Callable[[Tensor], bool], change: Callable[[Tensor], Tensor]) -> Any:
-    """Change the tensors of a state that belong to single rows. What lies deeper in it belongs to the whole table."""
-    if not isinstance(state, Mapping):
-        return state
-    return {
-        name: change(value) if isinstance(value, Tensor) and chosen(value) else value for name, value in state.items()
-    }

@@ -18,6 +18,7 @@ from torch import Tensor
 from ostinato.errors import ArgumentValueError, OstinatoError, StateError
 from ostinato.kvstore.compression import CompressionScheme, decode
 from ostinato.kvstore.replica_updaters import refresh_master_copy
+from ostinato.kvstore.saved_leaves import changed
 from ostinato.kvstore.store import Key
 from ostinato.kvstore.transport import Message
 from ostinato.optim.rate_schedules import schedule_from_state
@@ -43,7 +44,9 @@ class ServerCore:
     ``pull_rows``           ``key``, ``rows`` (numbered in this part); answer: ``values``
     ``optimizer``           ``optimizer`` (its state), ``multipliers``; the first one counts
     ``set_value``           ``key``, ``value``; the optimizer state stays
-    ``save``                answer: ``states``, ``counts``, ``num_update``
+    ``save``                ``lines``: the wanted keys, each with a range of its rows or elements (left out: all);
+                            ``cut``: those of which other servers hold parts too, so that a part which was never
+                            pushed to gets a state as well; answer: ``states``, ``num_update``
     ``load``                what ``save`` answered; replaces all states
     ``barrier``             ``number``; answered when all workers that are still there have come to it
     ``bye``                 the worker has finished
@@ -282,9 +285,23 @@ class ServerCore:
     def _save(self, worker: int, request: Message) -> Message:
         if self._updater is None:
             raise StateError("This store has no optimizer, so it has no states.", advice="Call set_optimizer() first.")
-        for key in self._updater.states:
-            self._updater.catch_up([key], [self._stored[key]])
-        return {"states": self._updater.state_dict(), "num_update": self._updater.optimizer.num_update}
+        updater, lines = self._updater, request.get("lines")
+        for key in request.get("cut", ()):
+            updater.state_of(key, self._held(key))
+        for key in updater.states:
+            updater.catch_up([key], [self._stored[key]])
+        saved = updater.state_dict()
+        if lines is not None:
+            states = saved["states"].items()
+            saved["states"] = {key: self._stretch(key, state, *lines[key]) for key, state in states if key in lines}
+        return {"states": saved, "num_update": updater.optimizer.num_update}
+
+    def _stretch(self, key: Key, state: Any, first: int, last: int) -> Any:
+        held = self._stored[key]
+        count = len(held) if held.ndim else 1
+        if (first, last) == (0, count):
+            return state
+        return changed(state, lambda leaf: leaf[first:last] if leaf.ndim and len(leaf) == count else leaf)
 
     def _load(self, worker: int, request: Message) -> Message:
         if self._updater is None:

@@ -18,8 +18,22 @@ from torch import Tensor
 
 from ostinato.kvstore.buckets import Bucket, Slot
 from ostinato.kvstore.collective_calls import Collectives
+from ostinato.kvstore.saved_leaves import (
+    Leaf,
+    changed,
+    element_range,
+    is_flat,
+    leaves,
+    read_whole,
+    size_of,
+    with_leaves,
+)
 from ostinato.kvstore.store import Key
 from ostinato.optim.rules import Updater
+from ostinato.runs.row_cut import RowCut
+
+SLICES_FILE = "optimizer_slices"
+"""What the files begin with to which ranks save their parts of optimizer states."""
 
 
 class ShardedUpdate:
@@ -79,14 +93,14 @@ class ShardedUpdate:
         """This rank's part of a weight, a view: flat where it is cut anywhere; else all or none of it."""
         flat = self._weights[bucket]
         if bucket.owner is not None:
-            whole = slot.of(flat)
-            return whole if bucket.owner == self._collectives.rank else _none_of(whole)
+            weight = _rows_of(slot, flat)
+            return weight if bucket.owner == self._collectives.rank else weight[:0]
         first, last = self._range(bucket, slot)
         return flat[first:last]
 
     def _gradient_part(self, bucket: Bucket, slot: Slot, own: Tensor) -> Tensor:
         if bucket.owner is not None:
-            return slot.of(own) if len(own) else _none_of(own.new_empty(slot.shape))
+            return _rows_of(slot, own) if len(own) else own.new_empty((0, *slot.shape[1:]))
         first, last = self._range(bucket, slot)
         start = self._slice_start(bucket)
         return own[first - start : last - start]
@@ -111,14 +125,14 @@ class ShardedUpdate:
         whole: dict[Key, Any] = {}
         for bucket in self._weights:
             slots = [slot for slot in bucket.slots if slot.key in states]
-            trees = {slot.key: dict(_leaves(states[slot.key])) for slot in slots}
+            trees = {slot.key: dict(leaves(states[slot.key])) for slot in slots}
             found: dict[Key, dict[tuple[Any, ...], Any]] = {key: {} for key in trees}
             for path, dtype in sorted({(p, str(v.dtype)) for t in trees.values() for p, v in t.items()}, key=repr):
                 holders = [s for s in slots if path in trees[s.key] and str(trees[s.key][path].dtype) == dtype]
                 for slot, value in self._gathered(bucket, holders, [trees[s.key][path] for s in holders]):
                     found[slot.key][path] = value
             for slot in slots:
-                whole[slot.key] = _with_leaves(states[slot.key], found[slot.key])
+                whole[slot.key] = with_leaves(states[slot.key], found[slot.key])
         return whole
 
     def _gathered(
@@ -127,15 +141,14 @@ class ShardedUpdate:
         if bucket.owner is not None:
             for slot, part in zip(slots, parts, strict=True):
                 if part.ndim == 0:
-                    value = part.detach().clone()
-                elif bucket.owner == self._collectives.rank:
+                    yield slot, part.detach().clone()  # a number for the whole weight, the same on all ranks
+                    continue
+                if bucket.owner == self._collectives.rank:
                     value = part.detach().clone().contiguous()
                 else:
-                    rows = slot.shape[0] if slot.shape else 1
-                    value = part.new_empty((rows, *part.shape[1:]))
-                    value = value.view(slot.shape) if value.numel() == slot.size else value
+                    value = part.new_empty((_rows_in(slot, part), *part.shape[1:]))
                 self._collectives.broadcast(value, bucket.owner).wait()
-                yield slot, value
+                yield slot, value if slot.shape else value.reshape(())
             return
         cut = [(s, p) for s, p in zip(slots, parts, strict=True) if p.ndim == 1]
         for slot, part in zip(slots, parts, strict=True):
@@ -153,47 +166,55 @@ class ShardedUpdate:
         for slot, _ in cut:
             yield slot, slot.of(flat).clone()
 
-    def own_states(self, bucket: Bucket, states: Mapping[Key, Any]) -> dict[Key, Any]:
-        """Cut whole states of a bucket's keys to this rank's part."""
-        own: dict[Key, Any] = {}
-        for slot in bucket.slots:
-            if slot.key not in states:
-                continue
-            cut = {path: self._own_leaf(bucket, slot, leaf) for path, leaf in _leaves(states[slot.key])}
-            own[slot.key] = _with_leaves(states[slot.key], cut)
-        return own
+    def states_in_parts(self, states: Mapping[Key, Any]) -> dict[Key, Any]:
+        """The ranks' states of these buckets with this rank's part of each weight to be saved as such: no collective.
 
-    def _own_leaf(self, bucket: Bucket, slot: Slot, leaf: Tensor) -> Tensor:
-        if bucket.owner is not None:
-            return leaf if bucket.owner == self._collectives.rank or leaf.ndim == 0 else _none_of(leaf)
-        if leaf.numel() != slot.size or (leaf.ndim == 0 and slot.shape):
+        :param states: as for :meth:`whole_states`.
+        """
+        parts: dict[Key, Any] = {}
+        for bucket in self._weights:
+            for slot in bucket.slots:
+                if slot.key in states:
+                    parts[slot.key] = changed(states[slot.key], lambda leaf, b=bucket, s=slot: self._part(b, s, leaf))
+        return parts
+
+    def _part(self, bucket: Bucket, slot: Slot, leaf: Tensor) -> Tensor | RowCut:
+        if leaf.ndim == 0:
             return leaf
+        if bucket.owner is not None:
+            own = leaf if bucket.owner == self._collectives.rank else leaf[:0]
+            return RowCut(own, 0, _rows_in(slot, leaf), file=SLICES_FILE)
+        first, _ = self._range(bucket, slot)
+        return RowCut(leaf, min(max(first - slot.start, 0), slot.size), slot.size, file=SLICES_FILE)
+
+    def own_states(self, bucket: Bucket, states: Mapping[Key, Any]) -> dict[Key, Any]:
+        """Cut saved states of a bucket's keys, whole ones or those of any number of ranks, to this rank's part."""
+        return {
+            slot.key: changed(states[slot.key], lambda leaf, slot=slot: self._own_leaf(bucket, slot, leaf))
+            for slot in bucket.slots
+            if slot.key in states
+        }
+
+    def _own_leaf(self, bucket: Bucket, slot: Slot, leaf: Leaf) -> Tensor:
+        if bucket.owner is not None:
+            is_number = len(leaf.shape) == 0
+            if is_number and slot.shape:
+                return read_whole(leaf)
+            if bucket.owner == self._collectives.rank:
+                return read_whole(leaf, slot.shape) if slot.shape else read_whole(leaf).reshape(1)
+            row = slot.shape[1:] if is_number or is_flat(leaf, slot.shape) else leaf.shape[1:]
+            return torch.empty((0, *row), dtype=leaf.dtype)
+        if size_of(leaf) != slot.size or (len(leaf.shape) == 0 and slot.shape):
+            return read_whole(leaf)
         first, last = self._range(bucket, slot)
-        return leaf.reshape(-1)[first - slot.start : last - slot.start]
+        return element_range(leaf, first - slot.start, last - slot.start)
 
 
-def _none_of(whole: Tensor) -> Tensor:
-    """Nothing of a tensor, with as many dimensions as it has."""
-    return whole.reshape(1)[:0] if whole.ndim == 0 else whole[:0]
+def _rows_of(slot: Slot, flat: Tensor) -> Tensor:
+    """A whole weight in its own shape; a single number as a row, for its owner has to differ from the others."""
+    return slot.of(flat) if slot.shape else flat[slot.start : slot.start + 1]
 
 
-def _leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
-    if isinstance(tree, Tensor):
-        yield path, tree
-    elif isinstance(tree, Mapping):
-        for name, part in tree.items():
-            yield from _leaves(part, (*path, name))
-    elif isinstance(tree, (list, tuple)):
-        for number, part in enumerate(tree):
-            yield from _leaves(part, (*path, number))
-
-
-def _with_leaves(tree: Any, leaves: Mapping[tuple[Any, ...], Tensor], path: tuple[Any, ...] = ()) -> Any:
-    """The same tree with its tensors replaced."""
-    if isinstance(tree, Tensor):
-        return leaves[path]
-    if isinstance(tree, Mapping):
-        return {name: _with_leaves(part, leaves, (*path, name)) for name, part in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_with_leaves(part, leaves, (*path, number)) for number, part in enumerate(tree))
-    return tree
+def _rows_in(slot: Slot, part: Tensor) -> int:
+    """Rows of the whole of which a rank has a part: all of them, or none where another one owns the weight."""
+    return len(part) or (slot.shape[0] if slot.shape else 1)

@@ -18,8 +18,10 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeAlias
 
 from torch import Tensor
 
+from ostinato.dist.per_rank import PerRank
 from ostinato.errors import OstinatoError
 from ostinato.optim.row_sparse_gradient import RowSparse
+from ostinato.runs.row_cut import RowCut, RowCutTable
 
 Key: TypeAlias = int | str
 """A store's keys are all numbers or all text; its first call decides."""
@@ -190,8 +192,17 @@ class Store(ABC):
         """
         self._refuse("save_optimizer_states")
 
+    def optimizer_states_in_parts(self) -> dict[str, Any]:
+        """The same for a run that ranks save together: of what is cut over the workers, each one's own part.
+
+        Parts are :class:`~ostinato.runs.RowCut` leaves, so no worker holds the whole of them; what all workers share
+        counts as worker 0 gives it. All workers have to call this, and need not wait for one another.
+        """
+        return self.save_optimizer_states()
+
     def load_optimizer_states(self, states: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save_optimizer_states` gave, also before keys are initialised.
+        """Continue from what :meth:`save_optimizer_states` or :meth:`optimizer_states_in_parts` gave, also before keys
+        are initialised. In the places of parts are then :class:`~ostinato.runs.RowCutTable` leaves.
 
         All workers have to call this, each with the whole states. The settings of the optimizer are not part of them:
         its object is shared with the caller.
@@ -210,6 +221,16 @@ class Store(ABC):
         """
         self._refuse("set_value")
 
+    def rows_in_parts(self, key: Key) -> Tensor | RowCut:
+        """The rows of a table for a run that ranks save together, as :meth:`optimizer_states_in_parts` does."""
+        self._refuse("rows_in_parts")
+
+    def load_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
+        """Continue with the saved rows of a table. All workers have to call this, each with the whole table; it reads
+        what it needs. Comes before the states are loaded that belong to them.
+        """
+        self._refuse("load_rows")
+
     # --- compression --------------------------------------------------------------------------------------------
 
     def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
@@ -226,6 +247,10 @@ class Store(ABC):
         compressed. All workers have to call this, and each is given the states of all.
         """
         return []
+
+    def residuals_in_parts(self) -> list[dict[str, Any]] | PerRank:
+        """The same for a run that ranks save together: this worker's own alone, as a leaf of its rank."""
+        return self.residuals()
 
     def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
         """Continue from what :meth:`residuals` gave, with any number of workers: what is owed in sum stays the same.
@@ -261,6 +286,9 @@ class Store(ABC):
     def holding(self) -> AbstractContextManager[None]:
         """Inside this, backward does not start exchanges: more backward passes follow before the next step."""
         return nullcontext()
+
+    def name_keys(self, names: Mapping[Key, str]) -> None:  # noqa: B027
+        """Learn the names of the parameters behind the keys, for messages."""
 
     def barrier(self) -> None:  # noqa: B027
         """Wait for all workers."""

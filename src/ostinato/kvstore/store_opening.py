@@ -9,8 +9,8 @@ from typing import Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore import registry
+from ostinato.kvstore.built_in_store import refuse_compression
 from ostinato.kvstore.decision import Decision, Sparsity, StoreTraits, decide
-from ostinato.kvstore.local import refuse_compression
 from ostinato.kvstore.parameters import ParameterHandle
 from ostinato.kvstore.store import Store, Value
 from ostinato.kvstore.tables import TableParameter
@@ -106,7 +106,7 @@ def _compress(store: Store | None, compression: Mapping[str, Any], handles: Sequ
     store.set_gradient_compression(compression)
     for handle in handles:
         if handle.is_trained and not handle.is_deferred:
-            refuse_compression(handle.name, _kind_of_gradient(handle))
+            refuse_compression(repr(handle.name), _kind_of_gradient(handle))
 
 
 def _kind_of_gradient(handle: ParameterHandle) -> Value:

@@ -101,6 +101,11 @@ class TableParameter(ParameterHandle):
         rows = torch.arange(len(initial), device=initial.device)
         return RowSparse(rows, initial.detach(), tuple(initial.shape))
 
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether a store has the rows."""
+        return self._initial is None
+
     def handed_over(self) -> None:
         """The store has the rows; they are not kept twice."""
         self._initial = None
@@ -228,8 +233,11 @@ class TableParameter(ParameterHandle):
                         rows.values.grad.mul_(factor)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Let go of the rows that were pulled so far, and of their gradients."""
-        self.clear_fresh()
+        """Let go of the gradients of the rows that were pulled so far, and of these rows.
+
+        Rows without a gradient stay: they were pulled for a backward pass that is still to come.
+        """
+        self._pulled = [[rows for rows in pulled if rows.values.grad is None] for pulled in self._pulled]
 
     def gradients(self, *, fill: bool) -> list[Tensor | RowSparse]:
         """The rows that were pulled and have a gradient, for each replica."""

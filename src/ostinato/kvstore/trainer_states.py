@@ -1,4 +1,4 @@
-"""The state of a parameter trainer as a tree by parameter name, and as a file.
+"""The state of a parameter trainer as a tree by parameter name.
 
 Numbers shift when a parameter is added or frozen; names do not. So a state that was saved for some parameters can be
 loaded for others: what fits by name continues, new parameters start fresh, and what is left over is named in the log.
@@ -7,30 +7,24 @@ loaded for others: what fits by name continues, new parameters start fresh, and 
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, BadInputError
-from ostinato.kvstore.parameters import ParameterHandle
-from ostinato.optim.mxnet_files import load_states, optimizer_from_states, read_trainer_states
-from ostinato.optim.rules import Optimizer, Updater, unpack_state
-from ostinato.runs.atomic import ChecksumMismatchError, FileRecord, Files, read_pieces
-from ostinato.runs.tensor_file import read_header, read_tensors, tensor_pieces
-from ostinato.runs.tree import pack_tree, unpack_tree
+from ostinato.dist.per_rank import PerRank, RankStates
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
+from ostinato.kvstore.parameters import ParameterHandle, some
+from ostinato.kvstore.saved_leaves import Leaf, changed, is_flat, read_whole
+from ostinato.optim.rules import Optimizer, unpack_state
 
 _log = logging.getLogger(__name__)
 
 FORMAT = 1
-_TREE, _CHECKSUM = "ostinato_trainer", "ostinato_sha256"
-_PICKLE, _HEADER = b"\x80", b"{"
-"""What a pickle begins with; and what follows the eight bytes of a safetensors file that could look like one."""
+FORMAT_IN_PARTS = 2
+"""The form for a run that ranks save together: parts of what is cut, and the rows of tables beside it."""
 
 
 def named_states(raw: Mapping[str, Any], optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
@@ -54,7 +48,13 @@ def named_states(raw: Mapping[str, Any], optimizer: Optimizer, handles: Sequence
     }
 
 
-_PARTS = {"optimizer": Mapping, "states": Mapping, "counts": Mapping, "residuals": Sequence}
+_PARTS = {
+    "optimizer": Mapping,
+    "states": Mapping,
+    "counts": Mapping,
+    "residuals": (Sequence, RankStates),
+    "tables": Mapping,
+}
 
 
 def check_form(state: Any) -> None:
@@ -67,12 +67,15 @@ def check_form(state: Any) -> None:
         raise ArgumentTypeError(
             f"The state of a trainer is a mapping, not {type(state).__name__}.", advice="Give what state_dict() gave."
         )
-    if state.get("format") != FORMAT:
+    if state.get("format") not in (FORMAT, FORMAT_IN_PARTS):
         raise ArgumentValueError(
-            f"This trainer state has format {state.get('format')!r}, and {FORMAT} is the one that is known.",
+            f"This trainer state has format {state.get('format')!r}, and the formats that are known are {FORMAT} and "
+            f"{FORMAT_IN_PARTS}.",
             advice="It may come from a newer version of Ostinato, or be the state of something else.",
         )
     for part, kind in _PARTS.items():
+        if part == "tables" and state["format"] == FORMAT:
+            continue
         if not isinstance(state.get(part), kind) or isinstance(state[part], str):
             found = type(state[part]).__name__ if part in state else "missing"
             raise ArgumentValueError(
@@ -87,21 +90,32 @@ def check_form(state: Any) -> None:
         )
 
 
-def take_settings(state: Mapping[str, Any], optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
+def take_settings(
+    state: Mapping[str, Any],
+    optimizer: Optimizer,
+    handles: Sequence[ParameterHandle],
+    check_residuals: Callable[[Sequence[Mapping[str, Any]]], None],
+) -> dict[str, Any]:
     """Give the optimizer its saved settings, schedule and number of updates, and look whether the states fit.
 
     :param state: of the right form, see :func:`check_form`.
+    :param check_residuals: raises for residuals of compression that will not fit.
     :returns: the state, without what no parameter here takes.
     :raises ArgumentValueError: it is of another optimizer, or a tensor does not fit its parameter. The optimizer is
         then as it was.
     """
     by_name = {handle.name: handle for handle in handles}
+    residuals = state["residuals"]
+    if isinstance(residuals, RankStates):
+        residuals = SavedResiduals.of_ranks(residuals)
     before, schedule = copy.deepcopy(optimizer.state_dict()), optimizer.lr_scheduler
     try:
         optimizer.load_state_dict({**state["optimizer"], "counts": {}})
         for name, packed in state["states"].items():
             if name in by_name and not by_name[name].is_deferred:
                 _check_fit(packed, optimizer, by_name[name])
+        _check_tables(state.get("tables", {}), by_name)
+        check_residuals(residuals)
     except BaseException:
         optimizer.load_state_dict(before)
         optimizer.lr_scheduler = schedule
@@ -109,21 +123,40 @@ def take_settings(state: Mapping[str, Any], optimizer: Optimizer, handles: Seque
     fresh = [handle.name for handle in handles if handle.is_trained and handle.name not in state["counts"]]
     unused = [name for name in state["counts"] if name not in by_name]
     if fresh and state["counts"]:
-        _log.warning("no optimizer state was saved for %s; they start fresh", _some(fresh))
+        _log.warning("no optimizer state was saved for %s; they start fresh", some(fresh))
     if unused:
-        _log.warning("the saved optimizer state of %s is not used: no parameter has this name", _some(unused))
+        _log.warning("the saved optimizer state of %s is not used: no parameter has this name", some(unused))
     return {
         **state,
         "loss_scaler": state.get("loss_scaler"),
         "states": {name: packed for name, packed in state["states"].items() if name in by_name},
         "counts": {name: count for name, count in state["counts"].items() if name in by_name},
+        "tables": {name: rows for name, rows in state.get("tables", {}).items() if name in by_name},
+        "residuals": residuals,
     }
+
+
+def _check_tables(tables: Mapping[str, Any], by_name: Mapping[str, ParameterHandle]) -> None:
+    for name, rows in tables.items():
+        handle = by_name.get(name)
+        if handle is not None and (handle.stype != "row_sparse" or tuple(rows.shape) != tuple(handle.shape)):
+            kind = f"a table of shape {tuple(handle.shape)}" if handle.stype == "row_sparse" else "no table"
+            raise ArgumentValueError(
+                f"A table of shape {tuple(rows.shape)} was saved as {name!r}, which is {kind} here.",
+                advice="Go on with the parameters that the run was made with.",
+                parameter=name,
+            )
 
 
 def _check_fit(packed: Mapping[str, Any], optimizer: Optimizer, handle: ParameterHandle) -> None:
     place = torch.empty(handle.shape, dtype=handle.dtype, device="meta")
+
+    def on_meta(leaf: Leaf) -> Tensor:
+        shape = handle.shape if is_flat(leaf, handle.shape) else leaf.shape
+        return torch.empty(tuple(shape), dtype=leaf.dtype, device="meta")
+
     try:
-        optimizer.adopt_state(handle.index, place, unpack_state(packed))
+        optimizer.adopt_state(handle.index, place, unpack_state(changed(packed, on_meta)))
     except ArgumentValueError as error:
         raise ArgumentValueError(
             f"The saved state of {handle.name!r} does not fit: {error.what}",
@@ -145,8 +178,63 @@ def numbered_states(
     }
 
 
-def renamed_residuals(residuals: Sequence[Mapping[str, Any]], rename: Callable[[Any], Any]) -> list[dict[str, Any]]:
+def read_from_disk(state: Mapping[str, Any], handles: Sequence[ParameterHandle]) -> dict[str, Any]:
+    """A saved state with everything read that is still on the disk. Tensors are copies."""
+    shapes = {handle.name: None if handle.is_deferred else tuple(handle.shape) for handle in handles}
+
+    def read(tree: Any, name: str) -> Any:
+        return changed(tree, lambda leaf: read_whole(leaf, shapes.get(name)))
+
+    return {
+        **state,
+        "states": {name: read(packed, name) for name, packed in state["states"].items()},
+        "tables": {name: read_whole(rows) for name, rows in state["tables"].items()},
+        "residuals": list(state["residuals"]),
+    }
+
+
+def copied(tree: Any) -> Any:
+    """A tree with copies of its tensors; what is on the disk stays there."""
+    if isinstance(tree, Tensor):
+        return tree.detach().clone()
+    if isinstance(tree, Mapping):
+        return {name: copied(value) for name, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(copied(value) for value in tree)
+    return tree
+
+
+class SavedResiduals(Sequence[dict[str, Any]]):
+    """Residuals on the disk, one state after the other, read when they are asked for.
+
+    :param count: how many.
+    :param read: gives one.
+    """
+
+    def __init__(self, count: int, read: Callable[[int], dict[str, Any]]) -> None:
+        self._count, self._read = count, read
+
+    @classmethod
+    def of_ranks(cls, saved: RankStates) -> SavedResiduals:
+        """Those that ranks have saved, each its own one."""
+        return cls(saved.world_size, lambda rank: saved.of(rank)[0] if saved.of(rank) else {})
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(self._count)[index]
+        return [self._read(one) for one in chosen] if isinstance(chosen, range) else self._read(chosen)
+
+    def renamed(self, rename: Callable[[Any], Any]) -> SavedResiduals:
+        """The same under other keys."""
+        return SavedResiduals(self._count, lambda one: renamed_residuals([self._read(one)], rename)[0])
+
+
+def renamed_residuals(residuals: Sequence[Mapping[str, Any]], rename: Callable[[Any], Any]) -> Sequence[dict[str, Any]]:
     """Give the residuals of gradient compression under other keys; a key without a new name is left out."""
+    if isinstance(residuals, SavedResiduals):
+        return residuals.renamed(rename)
     return [
         {
             **state,
@@ -156,72 +244,10 @@ def renamed_residuals(residuals: Sequence[Mapping[str, Any]], rename: Callable[[
     ]
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def write_states(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a trainer's state into one file, whole or not at all.
-
-    The file is in the safetensors format: the tensors, and in the header's texts the tree and a checksum.
-    """
-    packed, tensors = pack_tree(dict(state))
-    text = json.dumps(packed, allow_nan=False, separators=(",", ":"))
-    texts = {_TREE: text, _CHECKSUM: _checksum(text, tensors)}
-    Files().replace(path, lambda: tensor_pieces(tensors, texts))
-
-
-def read_states(path: Path, optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
-    """Read a file of :func:`write_states`, or a ``.states`` file of MXNet.
-
-    :param optimizer: for MXNet files that hold states without their optimizer: the one that they are of.
-    :param handles: MXNet files know parameters by position: that of these, which are ordered alike.
-    :raises BadInputError: it is missing, damaged, or no such file.
-    """
-    try:
-        digest, size, first = hashlib.sha256(), 0, b""
-        for piece in read_pieces(path):
-            first = first or piece[:9]
-            digest.update(piece)
-            size += len(piece)
-        if first.startswith(_PICKLE) and not first.endswith(_HEADER):
-            return _mxnet_states(path, optimizer, handles)
-        _, texts = read_header(path)
-        if _TREE not in texts:
-            raise ChecksumMismatchError("holds tensors, and no state of a trainer")
-        tensors = read_tensors(path, FileRecord(size, digest.hexdigest()))
-        if _checksum(texts[_TREE], tensors) != texts.get(_CHECKSUM):
-            raise ChecksumMismatchError("has another content than was written (checksum)")
-        return unpack_tree(json.loads(texts[_TREE]), tensors)
-    except (ChecksumMismatchError, OSError, ValueError) as error:
-        raise BadInputError(
-            f"{path} cannot be read as the state of a parameter trainer: it {error}.",
-            advice="Give a file that save_states() wrote, or a .states file of MXNet.",
-            path=str(path),
-        ) from error
-
-
-def _mxnet_states(path: Path, optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
-    contents = read_trainer_states(path)
-    described = copy.copy(optimizer) if contents.optimizer is None else optimizer_from_states(contents, str(path))
-    updater = Updater(described)
-    load_states(updater, contents, str(path))
-    beyond = [index for index in contents.states if not isinstance(index, int) or not 0 <= index < len(handles)]
-    if beyond:
-        raise BadInputError(
-            f"{path} has a state for parameter {beyond[0]!r}, and this trainer has {len(handles)} parameters.",
-            advice="MXNet counts parameters from 0 in the order of their names; give the trainer the same ones.",
-            path=str(path),
-        )
-    return {**named_states(updater.state_dict(), described, handles), "loss_scaler": None, "residuals": []}
-
-
-def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(text.encode())
-    for piece in tensor_pieces(tensors):  # the header of these pieces says names, types, shapes and places
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+def renamed_in_parts(
+    residuals: Sequence[Mapping[str, Any]] | PerRank, rename: Callable[[Any], Any]
+) -> Sequence[dict[str, Any]] | PerRank:
+    """The same for what a store gives to be saved in parts."""
+    if isinstance(residuals, PerRank):
+        return PerRank(renamed_residuals(residuals.state, rename))
+    return renamed_residuals(residuals, rename)

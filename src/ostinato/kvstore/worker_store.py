@@ -5,32 +5,45 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ostinato.dist import Group
+from ostinato.dist.per_rank import PerRank
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, OstinatoError, StateError
+from ostinato.kvstore.built_in_store import (
+    BuiltInStore,
+    checked_group,
+    checked_optimizer,
+    no_compression,
+    no_optimizer,
+    refuse_compression,
+)
 from ostinato.kvstore.collective_calls import seat_of_this_process
-from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finite
-from ostinato.kvstore.keys import KeyKind, arranged, key_list
-from ostinato.kvstore.local import refuse_compression
+from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finite, residuals_for_rank
 from ostinato.kvstore.registry import register_built_in
-from ostinato.kvstore.row_sparse_tables import big_array_bound, checked_row_ids
+from ostinato.kvstore.row_sparse_exchange import row_borders
+from ostinato.kvstore.row_sparse_tables import ROWS_FILE, big_array_bound, checked_row_ids
+from ostinato.kvstore.saved_leaves import changed
 from ostinato.kvstore.server_core import ServerCore
 from ostinato.kvstore.server_desk import ServerDesk
 from ostinato.kvstore.server_placement import Part, place_elements, place_rows, place_whole, place_words
 from ostinato.kvstore.server_settings import settings_from
-from ostinato.kvstore.store import Capability, Key, Outputs, Store, Value, Values
-from ostinato.kvstore.summing import as_value, sum_values, write_value
+from ostinato.kvstore.server_states import Placed
+from ostinato.kvstore.store import Key, Outputs, Store, Value, Values
+from ostinato.kvstore.summing import as_value, sum_values
 from ostinato.kvstore.transport import Message, ServerRefusedError, Transport
 from ostinato.kvstore.transport_gloo import GlooTransport
 from ostinato.kvstore.transport_in_process import InProcessTransport
 from ostinato.optim.rate_schedules import RateSchedule
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Optimizer
+from ostinato.runs.row_cut import RowCut, RowCutTable
+
+SERVERS_FILE = "server_states"
+"""What the files begin with to which workers save states that are cut over the servers."""
 
 _ERRORS: dict[str, type[OstinatoError]] = {
     kind.__name__: kind for kind in (ArgumentTypeError, ArgumentValueError, StateError)
@@ -38,26 +51,7 @@ _ERRORS: dict[str, type[OstinatoError]] = {
 """Errors of a server that are raised here as what they are there."""
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """Where an array lies."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    parts: tuple[Part, ...]
-    by_rows: bool
-    """Parts are ranges of rows; else of elements, flat."""
-    is_table: bool
-
-    def piece(self, part: Part, whole: Tensor) -> Tensor:
-        """What a part holds of an array, a view; a single part holds it in its own shape."""
-        if len(self.parts) == 1:
-            return whole
-        lines = whole if self.by_rows else whole.reshape(-1)
-        return lines[part.start : part.start + part.length]
-
-
-class AsyncStore(Store):
+class AsyncStore(BuiltInStore):
     """``dist_async``: a push is applied by the servers as it arrives, and nobody waits for the other workers.
 
     The update always runs on the store. There is one optimizer state for each key, which all workers push to, so
@@ -73,8 +67,6 @@ class AsyncStore(Store):
     :param staleness: for a server in this process, see :class:`~ostinato.kvstore.server_core.ServerCore`.
     """
 
-    built_in = True
-
     def __init__(
         self,
         type: str = "dist_async",
@@ -83,12 +75,11 @@ class AsyncStore(Store):
         transport: Transport | None = None,
         staleness: int | None = None,
     ) -> None:
-        self._type = type
-        self._group = group
+        super().__init__(type)
+        self._group = checked_group(group)
         self._transport = transport
         self._staleness = staleness
-        self._kind = KeyKind()
-        self._placed: dict[Key, _Placed] = {}
+        self._placed: dict[Key, Placed] = {}
         self._numbers: dict[Key, int] = {}
         self._optimizer: Optimizer | None = None
         self._told: dict[str, Any] | None = None
@@ -103,37 +94,10 @@ class AsyncStore(Store):
 
     # --- who takes part -------------------------------------------------------------------------------------------
 
-    @property
-    def type(self) -> str:
-        """See :attr:`Store.type`."""
-        return self._type
-
-    @property
-    def rank(self) -> int:
-        """See :attr:`Store.rank`."""
-        return self._seat()[0]
-
-    @property
-    def num_workers(self) -> int:
-        """See :attr:`Store.num_workers`."""
-        return self._seat()[1]
-
     def _seat(self) -> tuple[int, int]:
         if self._group is not None:
             return self._group.rank, self._group.size
         return seat_of_this_process()
-
-    def is_capable(self, capability: Capability) -> bool:
-        """Everything.
-
-        :raises ArgumentValueError: there is no such capability.
-        """
-        if capability not in ("optimizer", "row_sparse", "compression", "live_optimizer"):
-            raise ArgumentValueError(
-                f"There is no capability {capability!r}.",
-                advice="Ask for optimizer, row_sparse, compression or live_optimizer.",
-            )
-        return True
 
     @property
     def bytes_sent(self) -> int:
@@ -177,23 +141,15 @@ class AsyncStore(Store):
 
     def init(self, key: Key | Sequence[Key], value: Values) -> None:
         """See :meth:`Store.init`. Returns when worker 0's values have arrived."""
-        values = arranged(key, value)
-        self._kind.check(list(values))
         servers = self._open().servers
-        placed: dict[Key, _Placed] = {}
+        placed: dict[Key, Placed] = {}
         whole: dict[Key, Tensor] = {}
-        for one, given in values.items():
-            if one in self._placed:
-                raise ArgumentValueError(f"The key {one!r} was initialised before.", advice="Use set_value().", key=one)
-            if len(given) != 1:
-                raise ArgumentValueError(f"The key {one!r} is initialised with {len(given)} values instead of one.")
-            first = as_value(given[0])
+        for one, first in self._firsts(key, value).items():
             is_table = isinstance(first, RowSparse)
-            if isinstance(first, RowSparse):
-                first = first.checked().to_dense()
+            dense = first.to_dense() if isinstance(first, RowSparse) else first
             number = one if isinstance(one, int) else len(self._numbers) + len(placed)
-            placed[one] = self._place(number, first, servers, is_table=is_table)
-            whole[one] = first.detach()
+            placed[one] = self._place(number, dense, servers, is_table=is_table)
+            whole[one] = dense.detach()
         messages: dict[int, Message] = {}
         for one, where in placed.items():
             for part in where.parts:
@@ -203,7 +159,7 @@ class AsyncStore(Store):
         self._placed.update(placed)
         self._numbers.update({one: len(self._numbers) + k for k, one in enumerate(placed)})
 
-    def _place(self, number: int, value: Tensor, servers: int, *, is_table: bool) -> _Placed:
+    def _place(self, number: int, value: Tensor, servers: int, *, is_table: bool) -> Placed:
         bound, elements = big_array_bound(), value.numel()
         rule = "elements" if self._optimizer is None else self._optimizer.cut
         rows = len(value) if value.ndim else 0
@@ -211,23 +167,15 @@ class AsyncStore(Store):
         compresses_rows = self._compressor is not None and rule == "rows" and not is_table
         if rule == "tensors" or rows == 0 or compresses_rows:
             parts = place_whole(number, rows or elements, servers)
-            return _Placed(value.shape, value.dtype, tuple(parts), by_rows=rows > 0, is_table=is_table)
+            return Placed(value.shape, value.dtype, tuple(parts), by_rows=rows > 0, is_table=is_table)
         if self._compressor is not None and not is_table:
             parts = place_words(number, elements, servers, bound, self._compressor.scheme)
-            return _Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
+            return Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
         if rows >= servers or rule == "rows" or is_table:
             parts = place_rows(number, rows, elements // rows, servers, bound)
-            return _Placed(value.shape, value.dtype, tuple(parts), by_rows=True, is_table=is_table)
+            return Placed(value.shape, value.dtype, tuple(parts), by_rows=True, is_table=is_table)
         parts = place_elements(number, elements, servers, bound)
-        return _Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
-
-    def broadcast(
-        self, key: Key | Sequence[Key], value: Values, out: Outputs, priority: int | Sequence[int] = 0
-    ) -> None:
-        """See :meth:`Store.broadcast`. Nobody waits for the slowest worker: another one may have pushed before this
-        one pulls."""
-        self.init(key, value)
-        self.pull(key, out, priority)
+        return Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
 
     def push(self, key: Key | Sequence[Key], value: Values, priority: int | Sequence[int] = 0) -> None:
         """See :meth:`Store.push`. Returns when the servers have applied it."""
@@ -244,7 +192,7 @@ class AsyncStore(Store):
         }
         if wanted:
             messages = {server: {"call": "pull", "keys": keys} for server, keys in self._keys_by_server(wanted).items()}
-            self._write(self._ask(messages), wanted)
+            self._read_answers(self._ask(messages), wanted)
 
     def pushpull(
         self,
@@ -265,21 +213,9 @@ class AsyncStore(Store):
         self._exchange(values, {one: targets for one, targets in outputs.items() if targets})
         return True
 
-    def row_sparse_pull(
-        self, key: Key | Sequence[Key], row_ids: Tensor | Sequence[Tensor], priority: int | Sequence[int] = 0
-    ) -> RowSparse | list[RowSparse]:
-        """See :meth:`Store.row_sparse_pull`."""
-        if isinstance(key, (list, tuple)):
-            asked = self._known(key, row_ids)
-            return [self._rows(one, ids) for one, many in asked.items() for ids in many]
-        self._known(key, [])
-        if isinstance(row_ids, Tensor):
-            return self._rows(key, row_ids)  # pyrefly: ignore
-        return [self._rows(key, ids) for ids in row_ids]  # pyrefly: ignore
-
     def _rows(self, key: Key, row_ids: Tensor) -> RowSparse:
         placed = self._placed[key]
-        rows = checked_row_ids(key, row_ids, placed.shape[0])
+        rows = checked_row_ids(self._label(key), row_ids, placed.shape)
         if not placed.by_rows:
             whole = torch.empty(placed.shape, dtype=placed.dtype)
             self.pull(key, whole)
@@ -303,12 +239,8 @@ class AsyncStore(Store):
     def set_value(self, key: Key, value: Tensor) -> None:
         """See :meth:`Store.set_value`. All workers wait for one another."""
         self._known(key, [])
+        self._check_tensor(key, value)
         placed = self._placed[key]
-        if tuple(value.shape) != tuple(placed.shape):
-            raise ArgumentValueError(
-                f"The key {key!r} holds {tuple(placed.shape)}, and a value of shape {tuple(value.shape)} was given.",
-                key=key,
-            )
         self.barrier()  # what others pushed before comes before
         if self.rank == 0:
             self._ask(
@@ -345,18 +277,13 @@ class AsyncStore(Store):
         self._optimizer.num_update = max(
             [self._optimizer.num_update, *(int(answer["num_update"]) for answer in answers.values())]
         )
-        self._write(answers, outputs)
+        self._read_answers(answers, outputs)
 
     def _sum(self, key: Key, pushed: Sequence[Value]) -> Value:
-        placed = self._placed[key]
         for value in pushed:
-            if tuple(value.shape) != tuple(placed.shape):
-                raise ArgumentValueError(
-                    f"The key {key!r} holds {tuple(placed.shape)}, and {tuple(value.shape)} was pushed.",
-                    key=key,
-                )
+            self._check_shape(key, value, "was pushed")
             if self._compressor is not None:
-                refuse_compression(key, value)
+                refuse_compression(self._label(key), value)
         values = [as_value(value) for value in pushed]
         for value in values:
             if isinstance(value, RowSparse):
@@ -396,25 +323,17 @@ class AsyncStore(Store):
                 found.setdefault(part.server, []).append(key)
         return found
 
-    def _write(self, answers: Mapping[int, Message], outputs: Mapping[Key, Sequence[Tensor]]) -> None:
-        with torch.no_grad():
-            for key, targets in outputs.items():
-                placed = self._placed[key]
-                for target in targets:
-                    if tuple(target.shape) != tuple(placed.shape):
-                        raise ArgumentValueError(
-                            f"The key {key!r} holds {tuple(placed.shape)}, and an output has the shape "
-                            f"{tuple(target.shape)}.",
-                            key=key,
-                        )
-                if len(placed.parts) == 1:
-                    whole = answers[placed.parts[0].server]["values"][key].view(placed.shape)
-                else:
-                    whole = torch.empty(placed.shape, dtype=placed.dtype)
-                    for part in placed.parts:
-                        placed.piece(part, whole).copy_(answers[part.server]["values"][key])
-                self.versions[key] = min(answers[part.server]["versions"][key] for part in placed.parts)
-                write_value(whole, targets)
+    def _read_answers(self, answers: Mapping[int, Message], outputs: Mapping[Key, Sequence[Tensor]]) -> None:
+        for key, targets in outputs.items():
+            placed = self._placed[key]
+            if len(placed.parts) == 1:
+                whole = answers[placed.parts[0].server]["values"][key].view(placed.shape)
+            else:
+                whole = torch.empty(placed.shape, dtype=placed.dtype)
+                for part in placed.parts:
+                    placed.piece(part, whole).copy_(answers[part.server]["values"][key])
+            self.versions[key] = min(answers[part.server]["versions"][key] for part in placed.parts)
+            self._write(key, whole, targets)
 
     # --- the optimizer --------------------------------------------------------------------------------------------
 
@@ -424,6 +343,7 @@ class AsyncStore(Store):
         :raises ArgumentTypeError: its schedule is a function, which cannot be sent.
         :raises StateError: keys were initialised before.
         """
+        optimizer = checked_optimizer(optimizer)
         if self._placed:
             raise StateError(
                 "An optimizer was given to an asynchronous store after its first key.",
@@ -450,18 +370,82 @@ class AsyncStore(Store):
 
     def save_optimizer_states(self) -> dict[str, Any]:
         """See :meth:`Store.save_optimizer_states`. Other workers may go on pushing meanwhile."""
-        self._updating()
-        answers = self._ask_all({"call": "save"})
+        saved = self._saved({key: (0, placed.lines) for key, placed in self._placed.items()})
+        return {**saved, "states": {key: self._placed[key].shaped(state) for key, state in saved["states"].items()}}
+
+    def optimizer_states_in_parts(self) -> dict[str, Any]:
+        """See :meth:`Store.optimizer_states_in_parts`. Of what is cut over servers each worker asks for its share."""
+        rank, size = self._seat()
+        if size == 1:
+            return self.save_optimizer_states()
+        cut = {key: placed for key, placed in self._placed.items() if len(placed.parts) > 1}
+        borders = {key: row_borders(placed.lines, size)[rank : rank + 2] for key, placed in cut.items()}
+        asked = {key: (first, last) for key, (first, last) in borders.items()}
+        if rank == 0:  # the others' word of what is not cut is not heard
+            asked |= {key: (0, placed.lines) for key, placed in self._placed.items() if key not in cut}
+        saved = self._saved(asked)
+        for key, placed in cut.items():
+            first, last = borders[key]
+
+            def part(leaf: Tensor, first: int = first, last: int = last, lines: int = placed.lines) -> Tensor | RowCut:
+                is_cut = leaf.ndim > 0 and len(leaf) == last - first
+                return RowCut(leaf, first, lines, file=SERVERS_FILE) if is_cut else leaf
+
+            if key in saved["states"]:
+                saved["states"][key] = changed(saved["states"][key], part)
+        return saved
+
+    def _saved(self, asked: Mapping[Key, tuple[int, int]]) -> dict[str, Any]:
+        """States of these keys, of each the lines from the first to the last (not included) number."""
+        optimizer = self._updating()
+        requests: dict[int, dict[Key, tuple[int, int]]] = {server: {} for server in range(self._open().servers)}
+        where = {key: self._placed[key].overlaps(*lines) for key, lines in asked.items()}
+        for key, overlaps in where.items():
+            for part, first, last in overlaps:
+                requests[part.server][key] = (first, last)
+        answers = self._ask(
+            {
+                server: {
+                    "call": "save",
+                    "lines": {key: list(lines) for key, lines in of_server.items()},
+                    "cut": [key for key in of_server if len(self._placed[key].parts) > 1],
+                }
+                for server, of_server in requests.items()
+                if of_server
+            }
+        )
         states: dict[Key, Any] = {}
-        for key, placed in self._placed.items():
-            found = [(part, answers[part.server]["states"]["states"].get(key)) for part in placed.parts]
-            if all(state is not None for _, state in found):
-                states[key] = _joined(placed, found)
         counts: Counter[Key] = Counter()
+        for key, overlaps in where.items():
+            found = [
+                (last - first, answers[part.server]["states"]["states"].get(key)) for part, first, last in overlaps
+            ]
+            if found[0][1] is not None:
+                states[key] = self._placed[key].join(found)
         for answer in answers.values():
             for key, count in answer["states"]["counts"].items():
                 counts[key] = max(counts[key], count)
-        return {**answers[0]["states"], "states": states, "counts": dict(counts)}
+        return {"format": 1, "optimizer": optimizer.name, "states": states, "counts": dict(counts)}
+
+    def rows_in_parts(self, key: Key) -> Tensor | RowCut:
+        """See :meth:`Store.rows_in_parts`. Every worker pulls its share of the rows."""
+        rank, size = self._seat()
+        self._known(key, [])
+        total = self._placed[key].shape[0]
+        first, last = row_borders(total, size)[rank : rank + 2]
+        rows = self._rows(key, torch.arange(first, last)).values
+        return rows if size == 1 else RowCut(rows, first, total, file=ROWS_FILE)
+
+    def load_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
+        """See :meth:`Store.load_rows`. Worker 0 hands them to the servers, part by part, and the others wait for it."""
+        self._known(key, [])
+        placed = self._placed[key]
+        self.barrier()
+        if self.rank == 0:
+            for part in placed.parts:
+                value = placed.cut_rows(part, rows)
+                self._ask({part.server: {"call": "set_value", "key": key, "value": value}})
+        self.barrier()
 
     def load_optimizer_states(self, states: Mapping[str, Any]) -> None:
         """See :meth:`Store.load_optimizer_states`. Worker 0's count, and the others wait for it.
@@ -480,7 +464,7 @@ class AsyncStore(Store):
         if self.rank == 0:
             for server in range(self._open().servers):
                 own = {
-                    key: _cut(self._placed[key], part, state)
+                    key: self._placed[key].cut(part, state)
                     for key, state in states["states"].items()
                     for part in self._placed[key].parts
                     if part.server == server
@@ -492,7 +476,7 @@ class AsyncStore(Store):
 
     def _updating(self) -> Optimizer:
         if self._optimizer is None:
-            raise StateError("This store has no optimizer, so it has no states.", advice="Call set_optimizer() first.")
+            raise no_optimizer()
         return self._optimizer
 
     # --- compression ----------------------------------------------------------------------------------------------
@@ -510,19 +494,27 @@ class AsyncStore(Store):
         self._compressor = Compressor(CompressionScheme.from_params(parameters))
 
     def residuals(self) -> list[dict[str, Any]]:
-        """See :meth:`Store.residuals`: what this worker alone has held back. Workers do not wait for one another."""
-        return [] if self._compressor is None else [self._compressor.state_dict()]
+        """See :meth:`Store.residuals`: what this worker alone has held back. Workers do not wait for one another, so in
+        the places of the others is nothing."""
+        if self._compressor is None:
+            return []
+        own = self._compressor.state_dict()
+        rank, size = self._seat()
+        return [own if worker == rank else {**own, "residuals": {}} for worker in range(size)]
+
+    def residuals_in_parts(self) -> list[dict[str, Any]] | PerRank:
+        """See :meth:`Store.residuals_in_parts`."""
+        if self._compressor is None or self.num_workers == 1:
+            return self.residuals()
+        return PerRank([self._compressor.state_dict()])
 
     def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
         """See :meth:`Store.load_residuals`."""
         if not residuals:
             return
         if self._compressor is None:
-            raise StateError(
-                "There are residuals of gradient compression, and this store compresses nothing.",
-                advice="Give compression_params as they were, or leave the residuals out.",
-            )
-        self._compressor.load_sum_of(residuals)
+            raise no_compression()
+        self._compressor.load_sum_of(residuals_for_rank(residuals, *self._seat()))
 
     # --- working with a trainer -----------------------------------------------------------------------------------
 
@@ -537,42 +529,11 @@ class AsyncStore(Store):
         if self._transport is not None:
             self._transport.close()
 
-    def _known(self, key: Key | Sequence[Key], values: Any) -> dict[Key, list[Any]]:
-        keys = key_list(key)
-        self._kind.check(keys)
-        for one in keys:
-            if one not in self._placed:
-                raise ArgumentValueError(
-                    f"The key {one!r} was never initialised.", advice="Call init() first.", key=one
-                )
-        return arranged(key, values)
+    def _has(self, key: Key) -> bool:
+        return key in self._placed
 
-
-def _joined(placed: _Placed, found: Sequence[tuple[Part, Any]]) -> Any:
-    """Put the servers' states of one key together."""
-    if len(found) == 1:
-        return found[0][1]
-    whole = dict(found[0][1])
-    for name, first in whole.items():
-        if isinstance(first, Tensor) and first.ndim and len(first) == found[0][0].length:
-            lines = torch.cat([state[name] for _, state in found])
-            whole[name] = lines if placed.by_rows else lines.view(placed.shape)
-    return whole
-
-
-def _cut(placed: _Placed, part: Part, state: Any) -> Any:
-    """Take a server's part of a whole state."""
-    if len(placed.parts) == 1:
-        return state
-    return {name: _cut_leaf(placed, part, value) for name, value in state.items()}
-
-
-def _cut_leaf(placed: _Placed, part: Part, value: Any) -> Any:
-    if not isinstance(value, Tensor) or value.ndim == 0:
-        return value
-    if placed.by_rows:
-        return value[part.start : part.start + part.length] if len(value) == placed.shape[0] else value
-    return placed.piece(part, value) if value.numel() == placed.shape.numel() else value
+    def _shape(self, key: Key) -> torch.Size:
+        return self._placed[key].shape
 
 
 _factory: Callable[[str, Any], Store] = AsyncStore

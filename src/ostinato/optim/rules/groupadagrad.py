@@ -28,7 +28,7 @@ class GroupAdaGrad(Optimizer):
 
     default_learning_rate: ClassVar[float] = 0.01
     settings: ClassVar[tuple[str, ...]] = ("epsilon",)
-    cut: ClassVar[Literal["rows"]] = "rows"
+    cut = "rows"
 
     def __init__(self, *, epsilon: float = 1e-6, **common: Any) -> None:
         super().__init__(**common)

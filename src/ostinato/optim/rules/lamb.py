@@ -44,7 +44,7 @@ class LAMB(Optimizer):
         "upper_bound",
         "bias_correction",
     )
-    cut: ClassVar[Literal["tensors"]] = "tensors"
+    cut = "tensors"
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class LANS(Optimizer):
     default_aggregate_num: ClassVar[int] = 4
     max_aggregate_num: ClassVar[float] = 45
     settings: ClassVar[tuple[str, ...]] = ("beta1", "beta2", "epsilon", "lower_bound", "upper_bound")
-    cut: ClassVar[Literal["tensors"]] = "tensors"
+    cut = "tensors"
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class LARS(Optimizer):
 
     default_learning_rate: ClassVar[float] = 0.1
     settings: ClassVar[tuple[str, ...]] = ("momentum", "eta", "epsilon", "lazy_update")
-    cut: ClassVar[Literal["tensors"]] = "tensors"
+    cut = "tensors"
 
     def __init__(
         self,

@@ -49,9 +49,9 @@ class Optimizer(OptimizerSettings):
 
     state_names: tuple[str, ...] = ()
     """The tensors of a state that a rule works on, in the order of MXNet's files. May differ between objects."""
-    cut: ClassVar[Literal["elements", "rows", "tensors"]] = "elements"
+    cut: Literal["elements", "rows", "tensors"] = "elements"
     """Where a weight may be cut without changing the result: between any elements, between rows of the first
-    dimension, or nowhere, because the rule looks at the whole tensor."""
+    dimension, or nowhere, because the rule looks at the whole tensor. May differ between objects."""
     divides_by_rate: ClassVar[bool] = False
     """True for rules that have no meaning at a rate of 0, and leave weight and state alone there."""
     per_worker_states: ClassVar[tuple[str, ...]] = ()

@@ -58,6 +58,8 @@ class SGD(Optimizer):
         self.momentum = require_not_negative("momentum", momentum)
         self.state_names = ("momentum",) if self.momentum else ()
         self.row_update: RowUpdate = _row_update(update, lazy_update)
+        if self.row_update == "dense_lazy":
+            self.cut = "rows"  # of each row it is known which updates it has missed
         if self.row_update == "frozen":
             require_fused(self.name, self.use_fused_step, self.multi_precision)
 

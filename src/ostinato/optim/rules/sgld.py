@@ -28,7 +28,7 @@ class SGLD(Optimizer):
 
     default_learning_rate: ClassVar[float] = 0.1
     settings: ClassVar[tuple[str, ...]] = ("seed",)
-    cut: ClassVar[Literal["tensors"]] = "tensors"  # pieces of one weight would draw the same noise
+    cut = "tensors"  # pieces of one weight would draw the same noise
 
     def __init__(self, *, seed: int = 0, **common: Any) -> None:
         super().__init__(**common)

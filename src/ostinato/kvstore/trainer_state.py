@@ -1,0 +1,117 @@
+"""The state of a parameter trainer: given away, taken back, and kept waiting until it is known where it belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ostinato.kvstore.compression import CompressionScheme, Compressor
+from ostinato.kvstore.loss_scaler import LossScaler
+from ostinato.kvstore.parameters import ParameterHandle
+from ostinato.kvstore.replica_updaters import ReplicaUpdaters
+from ostinato.kvstore.store import Store
+from ostinato.kvstore.tables import TableParameter
+from ostinato.kvstore.trainer_states import (
+    FORMAT_IN_PARTS,
+    check_form,
+    copied,
+    named_states,
+    numbered_states,
+    read_from_disk,
+    renamed_in_parts,
+    renamed_residuals,
+    take_settings,
+)
+from ostinato.optim.rules import Optimizer
+
+
+class TrainerState:
+    """What the next update of a trainer depends on besides the weights.
+
+    :param handles: the parameters.
+    :param optimizer: shared by replicas and store.
+    :param updaters: hold the states where no store does.
+    :param compression: the trainer's ``compression_params``.
+    """
+
+    def __init__(
+        self,
+        handles: Sequence[ParameterHandle],
+        optimizer: Optimizer,
+        updaters: ReplicaUpdaters,
+        compression: Mapping[str, Any] | None,
+    ) -> None:
+        self._handles = handles
+        self._optimizer = optimizer
+        self._updaters = updaters
+        self._compression = compression
+        self._waiting: dict[str, Any] | None = None
+
+    def saved(
+        self, store: Store | None, *, updates_on_store: bool, scaler: LossScaler | None, in_parts: bool
+    ) -> dict[str, Any]:
+        """See :meth:`~ostinato.kvstore.ParameterTrainer.state_dict`."""
+        updating = store if updates_on_store else None
+        if updating is None:
+            raw = self._updaters.state_dict()
+        else:
+            raw = updating.optimizer_states_in_parts() if in_parts else updating.save_optimizer_states()
+        state = named_states(raw, self._optimizer, self._handles)
+        names = {handle.index: handle.name for handle in self._handles}
+        if store is None:
+            state["residuals"] = []
+        elif in_parts:
+            state["residuals"] = renamed_in_parts(store.residuals_in_parts(), names.get)
+        else:
+            state["residuals"] = list(renamed_residuals(store.residuals(), names.get))
+        if in_parts:
+            state["format"] = FORMAT_IN_PARTS
+            state["tables"] = {
+                table.name: store.rows_in_parts(table.index)
+                for table in self._handles
+                if store is not None and isinstance(table, TableParameter) and table.is_handed_over
+            }
+        if self._waiting is not None:
+            # Loaded, and not taken over yet because a shape or the store is missing. A save may remove the files.
+            self._waiting = read_from_disk(self._waiting, self._handles)
+            state.update({part: self._waiting[part] for part in ("states", "counts", "residuals")})
+            if in_parts:
+                state["tables"] = self._waiting["tables"]
+        state["loss_scaler"] = None if scaler is None else scaler.state_dict()
+        return state
+
+    def load(self, state: Mapping[str, Any], scaler: LossScaler | None) -> None:
+        """Check a state, take its settings, and let the rest wait for :meth:`take`; see
+        :meth:`~ostinato.kvstore.ParameterTrainer.load_state_dict`."""
+        check_form(state)
+        checked = take_settings(state, self._optimizer, self._handles, self._check_residuals)
+        if scaler is not None and checked["loss_scaler"] is not None:
+            scaler.load_state_dict(checked["loss_scaler"])
+        self._waiting = checked
+
+    def keep(self) -> None:
+        """The tensors may be living ones, which somebody trains on with until :meth:`take` comes: copy them."""
+        if self._waiting is not None:
+            kept = ("states", "counts", "residuals", "tables")
+            self._waiting = {**self._waiting, **{part: copied(self._waiting[part]) for part in kept}}
+
+    def take(self, store: Store | None, *, updates_on_store: bool) -> None:
+        """Give what waits to the store and to the replicas' updaters."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        numbers = {handle.name: handle.index for handle in self._handles}
+        if store is not None and updates_on_store:
+            for name, rows in waiting["tables"].items():
+                store.load_rows(numbers[name], rows)
+            store.load_optimizer_states(numbered_states(waiting, self._optimizer, self._handles))
+        else:
+            there = read_from_disk({**waiting, "residuals": []}, self._handles)
+            self._updaters.load_state_dict(numbered_states(there, self._optimizer, self._handles))
+        if self._compression is not None and store is not None:
+            store.load_residuals(renamed_residuals(waiting["residuals"], numbers.get))
+
+    def _check_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse what would not fit later, when it is too late."""
+        if self._compression is not None and residuals:
+            Compressor(CompressionScheme.from_params(self._compression)).load_sum_of(residuals[:1])
