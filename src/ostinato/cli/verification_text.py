@@ -25,7 +25,7 @@ def verification_lines(pairs: PairSet, verification: PairVerification) -> Iterab
     yield _row("threshold", f"{result.accuracy.threshold:.3f}", _threshold(result))
     for acceptance in result.acceptances:
         yield _acceptance_row(acceptance)
-    yield _row("XNorm", f"{result.xnorm:.3f}", "mean length of the embeddings before they are normalised")
+    yield _row("XNorm", f"{result.xnorm:.4g}", "mean length of the embeddings before they are normalised")
     if result.zero_embeddings:
         yield _row(
             "zero",
@@ -43,15 +43,16 @@ def _acceptance_row(acceptance: Acceptance) -> str:
     if not acceptance.is_supported:
         return _row(label, "-", acceptance.remark)
     measured = f"measured FAR {_rate(acceptance.far)}"
-    remark = acceptance.remark or f"rests on about {acceptance.support:,.0f} of {acceptance.different_pairs:,} pairs"
+    remark = (
+        acceptance.remark
+        or f"rests on about {acceptance.support:,.0f} of {acceptance.different_pairs:,} different pairs"
+    )
     return _row(label, f"{_percent(acceptance.tar)} ± {100 * acceptance.tar_std:.2f}", f"{measured}; {remark}")
 
 
 def _threshold(result: VerificationResult) -> str:
     # Embeddings have length 1, so that a squared distance is 2 - 2 cosines.
-    return (
-        f"same person if the squared distance is below, which is a cosine above {1 - result.accuracy.threshold / 2:.3f}"
-    )
+    return f"same person if the squared distance is below: a cosine above {1 - result.accuracy.threshold / 2:.3f}"
 
 
 def _row(label: str, value: str, remark: str = "") -> str:

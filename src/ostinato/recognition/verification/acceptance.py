@@ -80,13 +80,12 @@ class Acceptance:
         """How far the number can be trusted, in a sentence; empty when it can."""
         pairs = count_of(self.different_pairs, "different pair")
         if not self.is_supported:
+            lowest = 100 / self.different_pairs
             return (
-                f"{pairs} {'is' if self.different_pairs == 1 else 'are'} too few to say anything here: a single one "
-                f"of them is {1 / max(self.different_pairs, 1):.2g} of all, and at least "
-                f"{round(1 / self.target):,} are needed"
+                f"{pairs} {'is' if self.different_pairs == 1 else 'are'} too few to say anything below {lowest:.2g} %"
             )
         if self.support < FIRM:
-            return f"rests on about {self.support:.0f} of {pairs}, so it is a rough figure"
+            return f"rests on about {self.support:.0f} of {pairs}: a rough figure"
         return ""
 
 

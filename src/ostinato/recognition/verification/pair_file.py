@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,10 +53,14 @@ def read_pair_file(path: str | Path) -> PairSet:
             advice="There should be two pictures for each answer, and at least one pair.",
             path=str(path),
         )
-    named = [
-        PictureBytes(f"{shown}, picture {number} (pair {number // 2 + 1})", d) for number, d in enumerate(pictures)
-    ]
-    return PairSet(path.stem, named, np.arange(len(pictures)).reshape(-1, 2), np.asarray(same, bool))
+    # A picture in several pairs may be written once and referred to: then it is one object here, too.
+    places: dict[int, int] = {}
+    named: list[PictureBytes] = []
+    for number, picture in enumerate(pictures):
+        if places.setdefault(id(picture), len(named)) == len(named):
+            named.append(PictureBytes(f"{shown}, picture {number} (pair {number // 2 + 1})", picture))
+    pairs = np.asarray([places[id(picture)] for picture in pictures], np.int64).reshape(-1, 2)
+    return PairSet(path.stem, named, pairs, np.asarray(same, bool))
 
 
 def write_pair_file(
@@ -65,20 +70,28 @@ def write_pair_file(
 
     JPEG and PNG pictures of the right size go in as they are. Others are brought to it (see
     :func:`~ostinato.recognition.verification.pictures.prepare_picture`) and go in as PNG, which loses nothing. Pictures
-    are read one by one; a picture that is in several pairs is written as often.
+    are read one by one; one that is in several pairs is written once and referred to, as pickle does by itself.
 
     :param size: pixels a side.
     :param progress: called with pictures done and all.
     :raises BadInputError: a picture cannot be used; names it.
     :raises OSError: the disk refuses.
     """
-    numbers = pairs.pairs.reshape(-1)
+    numbers = [int(number) for number in pairs.pairs.reshape(-1)]
+    uses = Counter(numbers)
 
     def pieces() -> Iterator[bytes]:
+        kept: dict[int, int] = {}  # numbers of pictures to their places in the memo
         yield b"\x80\x03]("  # protocol 3; a list, and a mark for what goes into it
         for done, number in enumerate(numbers):
-            data = packed_picture(pairs.pictures[int(number)], size)
-            yield b"B" + struct.pack("<I", len(data)) + data
+            if number in kept:
+                yield b"j" + struct.pack("<I", kept[number])
+            else:
+                data = packed_picture(pairs.pictures[number], size)
+                yield b"B" + struct.pack("<I", len(data)) + data
+                if uses[number] > 1:
+                    kept[number] = len(kept)
+                    yield b"r" + struct.pack("<I", kept[number])
             if progress is not None:
                 progress(done + 1, len(numbers))
         yield b"e](" + bytes(0x88 if same else 0x89 for same in pairs.same) + b"e\x86."

@@ -49,11 +49,11 @@ def draw_roc(results: Sequence[tuple[str, VerificationResult]], title: str = "")
     axes = _Axes(max(_LOWEST_DECADE, math.floor(math.log10(1 / most) + 1e-9)), _lowest_height(results))
     picture = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
     axes.draw(picture)
-    _text(picture, title, (_LEFT, _TOP - 24), 0.6)
+    _centred(picture, title, ((WIDTH + _LEFT - _RIGHT) // 2, _TOP - 20))
     for number, (name, result) in enumerate(results):
         colour = _COLOURS[number % len(_COLOURS)]
         points = _staircase(result.roc, 1 / result.different_pairs)
-        corners = np.asarray([axes.place(far, tar) for far, tar in points], np.int32)
+        corners = np.asarray(_without_middles([axes.place(far, tar) for far, tar in points]), np.int32)
         cv2.polylines(picture, [corners], False, colour, 2, cv2.LINE_AA)
         for acceptance in result.acceptances:
             if acceptance.is_supported:
@@ -79,6 +79,17 @@ def _staircase(curve: RocCurve, smallest: float) -> list[tuple[float, float]]:
         if far >= smallest:
             points += [(far, points[-1][1]), (far, tar)]
     return points
+
+
+def _without_middles(points: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The corners alone: the many short pieces of a straight line would be drawn as beads."""
+    kept: list[tuple[int, int]] = []
+    for point in points:
+        if len(kept) > 1 and any(kept[-2][axis] == kept[-1][axis] == point[axis] for axis in (0, 1)):
+            kept.pop()
+        if not kept or kept[-1] != point:
+            kept.append(point)
+    return kept
 
 
 def _lowest_height(results: Sequence[tuple[str, VerificationResult]]) -> float:
@@ -119,7 +130,7 @@ class _Axes:
             _text(picture, f"{100 * height:.3g} %", (_LEFT - 66, y + 5), 0.45)
         cv2.rectangle(picture, (_LEFT, _TOP), (WIDTH - _RIGHT, HEIGHT - _BOTTOM), _INK, 1)
         _centred(picture, "false accepts, of pairs of different people", ((WIDTH + _LEFT - _RIGHT) // 2, HEIGHT - 24))
-        _text(picture, "true accepts, of pairs of the same person", (8, 20), 0.45)
+        _text(picture, "true accepts, of pairs of the same person", (8, _TOP - 20), 0.45)
 
 
 def _percent(rate: float) -> str:
