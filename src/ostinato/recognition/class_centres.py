@@ -26,8 +26,8 @@ MomentumForm = Literal["plain", "rate_inside"]
 SMALLEST_NORM = 1e-12
 """Rows and embeddings that are shorter are divided by this instead of their length."""
 
-_ELEMENTS_PER_CORE = 2**19
-"""Block size per CPU thread: 1024 rows of 512, of which two or three copies lie in the cache at a time."""
+_ELEMENTS_PER_CORE = 2**18
+"""Block size per CPU thread: 512 rows of 512, of which three copies lie in the cache at a time."""
 _ELEMENTS_ON_ACCELERATORS = 2**25
 
 
@@ -131,6 +131,11 @@ class CentreRule:
             return ("first_moment", "second_moment")
         return ("momentum",) if self.momentum else ()
 
+    @property
+    def memory(self) -> str:
+        """What the tables mean: two rules with the same text can take over each other's."""
+        return "adamw" if self.optimizer == "adamw" else f"sgd, momentum {self.momentum_form}"
+
     def matrix(self, rate: float) -> np.ndarray:
         """What a step without gradient makes of the pair (centre, momentum) of SGD: (2, 2), float64."""
         taken, moved = (-rate, 1.0) if self.momentum_form == "rate_inside" else (1.0, -rate)
@@ -181,9 +186,10 @@ class ClassCentres:
         """Counts up whenever rows have changed that a forward pass may have seen."""
         classes = last_class - first_class
         shape = (classes * sub_centres, embedding_size)
-        self.weight = torch.empty(shape, dtype=dtype, device=device)
-        fill_initial_centres(self.weight, first_class * sub_centres, seed)
-        self.tables = {name: torch.zeros_like(self.weight) for name in rule.table_names}
+        self._weight = torch.empty(shape, dtype=dtype, device=device)
+        self._first_unset = first_class
+        self.tables = {name: torch.zeros_like(self._weight) for name in rule.table_names}
+        """(classes * sub_centres, d) each, by name: what the rule remembers beside the centres."""
         counts = rule.optimizer == "adamw" or rule.update == "dense_lazy"
         self.class_steps = torch.zeros(classes, dtype=torch.int32, device=device) if counts else None
         """(classes,) AdamW: in how many steps each class took part. ``"dense_lazy"``: how many of the steps since all
@@ -194,6 +200,32 @@ class ClassCentres:
     def classes(self) -> int:
         """How many classes are here."""
         return self.last_class - self.first_class
+
+    @property
+    def weight(self) -> Tensor:
+        """(classes * sub_centres, d). First values are made up when somebody asks: loaded ones need none."""
+        if self._first_unset < self.last_class:
+            start = (self._first_unset - self.first_class) * self.sub_centres
+            fill_initial_centres(self._weight[start:], self._first_unset * self.sub_centres, self.seed)
+            self._first_unset = self.last_class
+        return self._weight
+
+    def to_overwrite(self, first_unset: int | None = None) -> dict[str, Tensor]:
+        """All tables by name, ``"weight"`` among them, for somebody who writes into them now. No step may be missed.
+
+        :param first_unset: from this class on, centres will not be written and get their first values; by default, all
+            will be written.
+        """
+        self.version += 1
+        self._first_unset = self.last_class if first_unset is None else max(first_unset, self.first_class)
+        return {"weight": self._weight, **self.remembered()}
+
+    def remembered(self) -> dict[str, Tensor]:
+        """What the rule remembers, by name: ``(classes * sub_centres, d)`` each; of AdamW also ``"class_steps"``,
+        ``(classes,)``."""
+        if self.rule.optimizer == "sgd" or self.class_steps is None:
+            return dict(self.tables)
+        return {**self.tables, "class_steps": self.class_steps}
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -238,7 +270,12 @@ class ClassCentres:
                 self._missed.make_up(rows.weight, rows.tables.get("momentum"), seen)
             self.class_steps[behind] = len(self._missed)
         if classes is None:
-            self._missed.clear()
+            self.forget_missed_steps()
+
+    def forget_missed_steps(self) -> None:
+        """Take all classes to be up to date."""
+        self._missed.clear()
+        if self.class_steps is not None:
             self.class_steps.zero_()
 
     # --- updating -------------------------------------------------------------------------------------------------
@@ -337,8 +374,7 @@ class ClassCentres:
         assert self.class_steps is not None
         self._missed.append(self.rule.matrix(rate))
         if chosen is None:  # nobody is behind: what took part was brought up to date before
-            self._missed.clear()
-            self.class_steps.zero_()
+            self.forget_missed_steps()
             return
         self.class_steps[chosen] = len(self._missed)
         if len(self._missed) >= MAX_MISSED_STEPS:
@@ -374,13 +410,13 @@ class ClassCentres:
         return table.view(self.classes, self.sub_centres * self.embedding_size)
 
     def _classes_in_block(self) -> int:
-        cpu = self.weight.device.type == "cpu"
+        cpu = self._weight.device.type == "cpu"
         size = _ELEMENTS_PER_CORE * torch.get_num_threads() if cpu else _ELEMENTS_ON_ACCELERATORS
         return max(1, size // (self.sub_centres * self.embedding_size))
 
     def _room(self, total: int) -> Tensor:
         """Memory for a block of rows, by class."""
-        return self.weight.new_empty((min(total, self._classes_in_block()), self.sub_centres * self.embedding_size))
+        return self._weight.new_empty((min(total, self._classes_in_block()), self.sub_centres * self.embedding_size))
 
 
 def slopes_by_row(gradient: CollectedGradient, block: slice, sub_centres: int) -> Tensor:

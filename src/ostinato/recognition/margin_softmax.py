@@ -115,7 +115,7 @@ class _MarginSoftmax(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
         (gradient,) = grad_outputs
         made: Pass = ctx.made
         if made.version != ctx.centres.version:

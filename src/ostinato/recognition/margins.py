@@ -110,9 +110,10 @@ class Margin:
             if self.gradient == "straight_through":
                 slope = torch.ones_like(cosines)
             else:
-                # Where it comes closer to 0 than rounding of the cosine lets it be known, the sine is a made-up number.
-                sine = ((1.0 - cosines) * (1.0 + cosines)).clamp_min(2 * torch.finfo(cosines.dtype).eps).sqrt()
-                slope = self.m1 * torch.sin(angle) / sine
+                # At 0 and pi the sine below the line is 0, so the slope is taken one rounding step away from there.
+                nearest = 1.0 - torch.finfo(cosines.dtype).eps
+                held = torch.arccos(cosines.clamp(-nearest, nearest))
+                slope = self.m1 * torch.sin(self.m1 * held + self.m2) / torch.sin(held)
             if self.wrap != "none":
                 if self.wrap == "easy":
                     instead, other = cosines <= 0, cosines

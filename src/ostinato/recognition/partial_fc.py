@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from ostinato.dist import Alone, Group
-from ostinato.errors import ArgumentValueError
+from ostinato.errors import ArgumentValueError, StateError
 from ostinato.kvstore.collective_calls import Collectives
 from ostinato.recognition.class_centres import (
     CentreOptimizer,
@@ -17,6 +20,8 @@ from ostinato.recognition.class_centres import (
     MomentumForm,
 )
 from ostinato.recognition.class_partition import class_range
+from ostinato.recognition.growing import grown
+from ostinato.recognition.head_state import load_state, state_of
 from ostinato.recognition.label_check import agree_on_batch, problem_of
 from ostinato.recognition.margin_softmax import Pass, Step, gather_rows, margin_softmax_loss
 from ostinato.recognition.margins import Margin
@@ -260,6 +265,64 @@ class PartialFC(nn.Module):
         """Forget the gradients that were collected."""
         for made in self._passes:
             made.gradient.factor = torch.zeros_like(made.gradient.factor)
+        self._passes.clear()
+
+    # --- more classes, and state --------------------------------------------------------------------------------------
+
+    def grow(self, classes: int) -> None:
+        """Add classes behind the last one. A collective.
+
+        What is known of the classes before stays the same to the bit, also where they move to another rank. A new class
+        begins as it would have from the start. Needs memory for the old and the new tables at once.
+
+        :param classes: of the whole run from now on, at least as many as before.
+        :raises ArgumentValueError: fewer.
+        :raises StateError: gradients are collected that no step has applied.
+        """
+        if classes < self.total_classes:
+            raise ArgumentValueError(
+                f"The head has {self.total_classes} classes and is to have {classes}.",
+                advice="Classes can be added, not taken away.",
+                classes=classes,
+            )
+        if self._passes:
+            raise StateError(
+                "The head is to get more classes between backward() and step().",
+                advice="Call step() or zero_grad() first.",
+            )
+        self.bring_up_to_date()
+        self.centres = grown(self.centres, self.total_classes, classes, self.group)
+        self.total_classes = classes
+        self._sampler = NegativeSampler(self.centres.classes, self.seed, self.group.rank)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """This rank's share of the state, to be saved with those of the other ranks. No collective.
+
+        Rows are :class:`~ostinato.runs.row_cut.RowCut` leaves, numbered by class of the whole run, and are the tables
+        themselves, not copies. Brings classes up to date, which changes no later result beyond rounding.
+
+        :raises StateError: it was called for a module that holds the head as one of its own: nothing in a head belongs
+            among a model's weights.
+        """
+        if args or kwargs:
+            raise StateError(
+                "A PartialFC is part of another module, whose state_dict() was called.",
+                advice="Keep the head beside the backbone: its rows are saved apart, cut over the ranks.",
+            )
+        self.bring_up_to_date()
+        return {**state_of(self.centres, self.total_classes), "draws": self.draws, "steps": self.steps}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:  # pyrefly: ignore
+        """Take over a state, whatever the number of ranks that saved it. No collective.
+
+        :param state_dict: with the tables as :class:`~ostinato.runs.row_cut.RowCutTable`, as tensors of all rows, or as
+            the ``RowCut`` that this rank gave. ``format``, ``classes``, ``embedding_size``, ``sub_centres`` and
+            ``weight`` are enough; without ``tables``, momentum starts at zero.
+        :raises ArgumentValueError: it is of another format, or of a head of another size; nothing has changed then.
+        """
+        load_state(self.centres, self.total_classes, state_dict)
+        self.draws = int(state_dict.get("draws", 0))
+        self.steps = int(state_dict.get("steps", 0))
         self._passes.clear()
 
     def bring_up_to_date(self) -> None:
