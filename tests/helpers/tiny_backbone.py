@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ostinato.config import RecognitionOptions
 from ostinato.recognition.backbones import Backbone
 
-PLACES = ("ostinato.recognition.training.build_network",)
+PLACES = ("ostinato.recognition.training.build_network", "ostinato.recognition.speed_test.build_network")
 """What to replace by :func:`build_tiny_backbone`, so that trainings use it."""
 
 

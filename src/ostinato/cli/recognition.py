@@ -12,6 +12,7 @@ import typer
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
 _COMMANDS: dict[str, str] = {
+    "train": "ostinato.cli.recognition_train",
     "pack": "ostinato.cli.recognition_data",
     "inspect": "ostinato.cli.recognition_data",
     "shuffle": "ostinato.cli.recognition_data",

@@ -16,22 +16,28 @@ from ostinato.errors import BadInputError, ModelMismatchError
 from ostinato.extensions import MetricsWriter, NanGuard, RankLog, TensorBoardWriter
 from ostinato.extensions.save import Snapshot
 from ostinato.faces.file_names import shown_name
-from ostinato.kvstore.loss_scaler import LossScaler
 from ostinato.loop import Trainer, TrainerView, Trigger, seed_random_state
-from ostinato.recognition.backbones import Backbone, build_backbone
-from ostinato.recognition.data import RecognitionLoader, Source, open_source
+from ostinato.recognition.backbones import Backbone
+from ostinato.recognition.building import (
+    build_head,
+    build_margin,
+    build_network,
+    build_updater,
+    open_images,
+    open_loader,
+    place_network,
+)
+from ostinato.recognition.data import Source
 from ostinato.recognition.data.image_folder import FolderSource
 from ostinato.recognition.data.opening import SYNTHETIC
 from ostinato.recognition.devices import choose_device, computes_half_precision_fast
 from ostinato.recognition.identities import IdentityMemory, as_known, names_in_order, unpack_names
 from ostinato.recognition.insightface import load_backbone_weights, read_backbone_weights, read_centres
-from ostinato.recognition.margins import Margin
 from ostinato.recognition.memory import memory_advice
 from ostinato.recognition.partial_fc import PartialFC
 from ostinato.recognition.rate_schedule import RateSchedule, schedule_from
 from ostinato.recognition.request import RecognitionRequest
 from ostinato.recognition.run_options import Tell, asked_options, new_run_options, require_same_options, resumed_options
-from ostinato.recognition.synchronised_norm import synchronise_norms
 from ostinato.recognition.trained_run import RECIPE
 from ostinato.recognition.updater import RecognitionUpdater
 from ostinato.recognition.verification_extension import PairVerifier, find_pair_files
@@ -46,8 +52,6 @@ from ostinato.runs.writer import SaveResult
 
 BEST_NEEDS = 25
 """Updates that an average loss must cover before it can make a state the best one; fewer where saves are closer."""
-
-_HALF = {"no": False, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 _NAN_REMEDIES = (
     "A run continues exactly, so it will meet the same images in the same state: change something first. Halve "
@@ -125,7 +129,7 @@ def open_training(
     run = RecipeFolder(request.run_folder, policy=RetentionPolicy(snapshots=request.max_snapshots), recipe=RECIPE)
     refuse_other_content(run)
     with contextlib.ExitStack() as stack:
-        source = _open_source(request, read.options, stack)
+        source = open_images(request, read.options, stack)
         prepared: _Prepared | None = None
         if group.broadcast(not run.names()):
             options = group.broadcast(new_run_options(read, run.path))
@@ -153,76 +157,7 @@ def open_training(
         yield training
 
 
-# --- checks and parts ------------------------------------------------------------------------------------------------
-
-
-def build_network(options: RecognitionOptions) -> Backbone:
-    """The backbone that options describe, with its first weights."""
-    model = options.model
-    assert options.seed is not None
-    return build_backbone(
-        model.backbone,
-        embedding_size=model.embedding_size,
-        dropout=model.dropout,
-        half_precision=_HALF[model.mixed_precision],
-        checkpointing=model.checkpointing,
-        seed=options.seed % 2**63,
-    )
-
-
-def build_margin(options: RecognitionOptions) -> Margin:
-    """The margin that options describe."""
-    head = options.head
-    return Margin(head.scale, head.m1, head.m2, head.m3, head.interclass_threshold, head.gradient, head.wrap)
-
-
-def build_head(options: RecognitionOptions, classes: int, group: Group, device: torch.device) -> PartialFC:
-    """The classification that options describe, with its first class centres."""
-    assert options.seed is not None
-    return PartialFC(
-        classes,
-        options.model.embedding_size,
-        build_margin(options),
-        sampling_rate=options.head.sampling_rate,
-        group=group,
-        optimizer=options.optimizer.optimizer,
-        update=options.head.update,
-        momentum=options.optimizer.momentum,
-        weight_decay=options.optimizer.weight_decay,
-        sub_centres=options.head.sub_centres,
-        seed=options.seed,
-        device=device,
-    )
-
-
-def build_optimizer(options: RecognitionOptions, backbone: Backbone) -> torch.optim.Optimizer:
-    """The optimizer of the backbone; its rate is set before every step."""
-    settings = options.optimizer
-    parameters = [p for p in backbone.parameters() if p.requires_grad]
-    if settings.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    return torch.optim.SGD(
-        parameters, lr=settings.learning_rate, momentum=settings.momentum, weight_decay=settings.weight_decay
-    )
-
-
-def _open_source(request: RecognitionRequest, options: RecognitionOptions, stack: contextlib.ExitStack) -> Source:
-    source = open_source(
-        request.data,
-        classes=request.classes,
-        images=request.images,
-        image_size=options.data.image_size,
-        min_images=request.min_images,
-        max_bad_records=options.data.max_bad_records,
-    )
-    stack.callback(source.close)
-    if source.classes < 2:
-        raise BadInputError(
-            f"{shown_name(request.data)} holds the pictures of one person alone: there is nobody to tell them from.",
-            advice="Give a folder with a sub-folder for each of several people.",
-            path=request.data,
-        )
-    return source
+# --- checks ---------------------------------------------------------------------------------------------------------
 
 
 def _names_of(source: Source) -> tuple[str, ...] | None:
@@ -260,10 +195,7 @@ def _prepare(
         backbone = build(options)
         if loaded is None and request.load_weights is not None:
             _take_weights(backbone, request.load_weights, options, tell)
-        layout = torch.channels_last if options.model.channels_last else torch.contiguous_format
-        backbone.to(device=device, memory_format=layout)  # pyrefly: ignore
-    if group.size > 1 and options.model.batch_norm == "synchronised":
-        synchronise_norms(backbone)
+        place_network(backbone, options, group, device)
     people = names_in_order(names, known_names)
     return _Prepared(options, backbone, source, people, known, schedule, total, pairs)
 
@@ -444,31 +376,8 @@ def _build(
         head = build_head(options, prepared.known, group, device)
     if loaded is None and request.load_centres:
         _load_centres(head, request.load_centres, tell)
-    loader = RecognitionLoader(
-        source,
-        options.batch_size,
-        seed=options.seed,
-        group=group,
-        workers=options.data.workers,
-        mirror=options.data.mirror,
-        augmentation=options.data.augmentation,
-        balanced=options.data.balanced,
-        image_size=options.data.image_size,
-    )
-    loader.open()
-    stack.callback(loader.close)
-    updater = RecognitionUpdater(
-        backbone,
-        head,
-        build_optimizer(options, backbone),
-        loader,
-        schedule=prepared.schedule,
-        options=options,
-        classes=source.classes,
-        group=group,
-        scaler=LossScaler(window=100) if options.model.mixed_precision == "fp16" else None,
-        forward=torch.compile(backbone) if options.model.compile else None,
-    )
+    loader = open_loader(source, options, group, stack)
+    updater = build_updater(options, backbone, head, loader, prepared.schedule, classes=source.classes, group=group)
     if group.rank == 0:
         run.begin_session(
             start_iteration=loaded.iteration if loaded else 0,
