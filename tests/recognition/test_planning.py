@@ -75,5 +75,5 @@ def test_positives_win_where_they_are_more_than_the_sample() -> None:
 def test_numbers_that_make_no_sense_are_named() -> None:
     with pytest.raises(ArgumentValueError, match="ranks is 0"):
         HeadPlan(10, ranks=0)
-    with pytest.raises(ArgumentValueError, match="sampling rate is 1.5"):
+    with pytest.raises(ArgumentValueError, match=r"sampling rate is 1\.5"):
         HeadPlan(10, sampling_rate=1.5)

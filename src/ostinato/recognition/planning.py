@@ -96,7 +96,7 @@ class HeadPlan:
 
     @property
     def features(self) -> int:
-        """Embeddings of all ranks, divided by their lengths and multiplied by their slopes' factor, and their gradient."""
+        """Embeddings of all ranks, their directions, these times the slopes' factor, and their gradient."""
         return 4 * FLOAT * self.samples * self.embedding_size
 
     @property
