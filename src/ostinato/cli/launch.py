@@ -28,7 +28,7 @@ def launch(
         list[str],
         typer.Argument(
             metavar="COMMAND...",
-            help="The program of every rank; put -- before it. A plain python is the one that runs this.",
+            help="The program of every rank, or a verb of ostinato; put -- before it. A plain python is this one.",
         ),
     ],
     ranks: Annotated[
@@ -69,6 +69,8 @@ def launch(
 
     ostinato launch -np 2 -- python train.py --epochs 10
 
+    ostinato launch -np 2 -- recognition train -d faces -m my_run
+
     When a rank fails or is killed, all ranks are started again: a program that saves and resumes goes on from its last
     save. On several machines, start the same command on each of them.
     """
@@ -88,13 +90,20 @@ def launch(
     slots = sum(host.slots for host in named)
     filled = fill_hosts(named, slots if ranks is None else ranks)
     here = find_this_host(filled, this_host)
-    job = Job(tuple(command), tuple(filled), here, port, max_restarts)
+    job = Job(_program(command), tuple(filled), here, port, max_restarts)
     if not servers:
         launch_job(job)
         return
     # Kept to the end: workers and servers meet at this store.
     job, _store = _with_servers(job, servers, staleness)
     launch_job(job)
+
+
+def _program(command: list[str]) -> tuple[str, ...]:
+    """The program of every rank; a verb of this command line is run by the Python that runs this."""
+    from ostinato.cli.main import VERBS
+
+    return (sys.executable, "-m", "ostinato", *command) if command[0] in VERBS else tuple(command)
 
 
 def _with_servers(job: Job, servers: int, staleness: int | None) -> tuple[Job, Any]:

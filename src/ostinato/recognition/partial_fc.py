@@ -160,6 +160,12 @@ class PartialFC(nn.Module):
         self.bring_up_to_date()
         return self.centres.weight
 
+    @property
+    def handed_over(self) -> int:
+        """Bytes that this rank has handed to tensor collectives so far; 0 for a rank alone."""
+        alone = self._collectives is None or self.group.size == 1
+        return 0 if alone else sum(self._collectives.handed_over.values())  # pyrefly: ignore
+
     def extra_repr(self) -> str:
         """See :class:`torch.nn.Module`."""
         rule = self.centres.rule

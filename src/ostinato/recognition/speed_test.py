@@ -194,4 +194,4 @@ def measure_speed(
 
 def _handed_over(updater: RecognitionUpdater, head: PartialFC) -> tuple[int, int]:
     """Bytes that this rank has given to collectives so far, for the backbone and for the head."""
-    return updater.exchange.handed_over, getattr(head, "handed_over", 0)
+    return updater.exchange.handed_over, head.handed_over
