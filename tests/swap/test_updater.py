@@ -1,98 +1,22 @@
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_model
 import torch
+from tiny_updater import COUNT, Batches, assert_equal, options_of, run, saved, updater_of
 from torch import Tensor
 
-from ostinato.config import SwapOptions, read_options
+from ostinato.config import SwapOptions
 from ostinato.errors import OutOfMemoryError, StateError
 from ostinato.faces.loader import SwapBatch
-from ostinato.loop.reporter import scope
-from ostinato.optim import build_optimizer
-from ostinato.swap.losses import SwapLoss
-from ostinato.swap.step import training_step
+from ostinato.optim import optimizer_names
+from ostinato.swap import updater as updater_module
+from ostinato.swap.step import StepLosses, training_step
 from ostinato.swap.updater import SwapUpdater
-
-SIZE, COUNT = tiny_model.SIZE, 2
-
-
-class Batches:
-    """Random batches, each a function of its position."""
-
-    epoch_length = 5
-    batch_size = COUNT
-
-    def __init__(self, sides: int) -> None:
-        self.sides = sides
-        self.position = 0
-
-    def next_batch(self) -> SwapBatch:
-        batch = self.at(self.position)
-        self.position = batch.position
-        return batch
-
-    def at(self, position: int) -> SwapBatch:
-        generator = torch.Generator().manual_seed(position)
-
-        def draw(channels: int) -> Tensor:
-            shape = (self.sides, COUNT, SIZE, SIZE, channels)
-            return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-
-        after = position + COUNT
-        files = [[Path(f"{side}_{position + row}.png") for row in range(COUNT)] for side in range(self.sides)]
-        masks = {name: [draw(1)] for name in ("face", "eye", "mouth")}
-        return SwapBatch(draw(3), [draw(3)], masks, files, position=after, epoch=after // self.epoch_length)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"position": self.position}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.position = state["position"]
-
-
-def options_of(*overrides: str) -> SwapOptions:
-    return read_options(SwapOptions, None, ["seed=5", *overrides]).options
-
-
-def updater_of(options: SwapOptions, sides: tuple[str, ...] = ("a", "b"), **settings: Any) -> SwapUpdater:
-    model = tiny_model.build_tiny_model(options, sides)
-    loss = SwapLoss(options.loss, options.mask.learn_mask, model.output_sizes)
-    optimizer = build_optimizer(model.named_parameters(), options.optimizer)
-    loader = Batches(len(sides))
-    return SwapUpdater(model, loss, optimizer, loader, options=options.optimizer, network=options.network, **settings)
-
-
-def run(updater: SwapUpdater, updates: int) -> list[dict[str, float]]:
-    losses = []
-    for _ in range(updates):
-        observation: dict[str, Any] = {}
-        with scope(observation):
-            updater.update()
-        losses.append({name: float(value) for name, value in observation.items()})
-    return losses
-
-
-def saved(updater: SwapUpdater) -> dict[str, Any]:
-    return copy.deepcopy(updater.state_dict())
-
-
-def assert_equal(one: SwapUpdater, other: SwapUpdater) -> None:
-    left, right = one.state_dict(), other.state_dict()
-    for name, tensor in left["models"]["main"].items():
-        assert tensor.equal(right["models"]["main"][name]), name
-    for name, entry in left["optimizers"]["main"]["state"].items():
-        for key, value in entry.items():
-            assert torch.equal(value, right["optimizers"]["main"]["state"][name][key]), (name, key)
-    assert left["gradients"].keys() == right["gradients"].keys()
-    for name, gradient in left["gradients"].items():
-        assert gradient.equal(right["gradients"][name]), name
-
 
 # --- what an update reports -------------------------------------------------------------------------------------------
 
@@ -101,7 +25,7 @@ def test_it_reports_every_side_and_part_of_the_loss_and_their_sum() -> None:
     updater = updater_of(options_of(), ("a", "b", "c"))
     (losses,) = run(updater, 1)
     sides = [name for side in "abc" for name in (f"loss/{side}", f"loss/{side}/ssim", f"loss/{side}/mse")]
-    assert list(losses) == ["loss/total", *sides]
+    assert set(losses) == {"loss/total", "gradient/norm", *sides}
     assert losses["loss/total"] == pytest.approx(sum(losses[f"loss/{side}"] for side in "abc"))
     assert updater.last_files == {side: [Path(f"{n}_0.png"), Path(f"{n}_1.png")] for n, side in enumerate("abc")}
     assert updater.batch_size == 3 * COUNT
@@ -163,7 +87,7 @@ def test_the_warm_up_continues_where_it_was() -> None:
     whole = updater_of(options, warm_up=6)
     run(whole, 2)
     state = saved(whole)
-    rates = []
+    rates: list[float] = []
     for _ in range(6):
         run(whole, 1)
         rates.append(whole.optimizer.param_groups[0]["lr"])
@@ -173,6 +97,157 @@ def test_the_warm_up_continues_where_it_was() -> None:
     parts.load_state_dict(state)
     run(parts, 6)
     assert_equal(parts, whole)
+
+
+def test_the_warm_up_counts_steps_of_the_optimizer_and_not_batches() -> None:
+    options = options_of("optimizer.gradient_accumulation=3")
+    updater = updater_of(options, warm_up=4)
+    rates = []
+    for batch in range(1, 16):
+        run(updater, 1)
+        if batch % 3 == 0:
+            rates.append(updater.optimizer.param_groups[0]["lr"])
+        if batch == 5:
+            state = saved(updater)
+            updater = updater_of(options, warm_up=4)
+            updater.load_state_dict(state)
+    assert rates == pytest.approx([5e-5 * share for share in (0.25, 0.5, 0.75, 1.0, 1.0)], rel=1e-12)
+
+
+def test_a_state_of_before_rates_and_steps_were_saved_goes_on() -> None:
+    options = options_of("optimizer.gradient_accumulation=2")
+    whole = updater_of(options, warm_up=4)
+    run(whole, 5)
+    state = saved(whole)
+    del state["learning_rate"], state["updates"]
+    parts = updater_of(options, warm_up=4)
+    parts.load_state_dict(state)
+    assert run(parts, 3) == run(whole, 3)
+    assert_equal(parts, whole)
+
+
+# --- the rate in force ------------------------------------------------------------------------------------------------
+
+
+def rate_of(updater: SwapUpdater) -> float:
+    (rate,) = {group["lr"] for group in updater.optimizer.param_groups}
+    return rate
+
+
+def test_a_rate_that_was_found_or_lowered_is_state_and_the_warm_up_rises_to_it() -> None:
+    updater = updater_of(options_of(), warm_up=2)
+    updater.rate = updater.rate.with_found(1e-3).lowered(0.5, 8, 6, "loss/b is nan")
+    run(updater, 1)
+    assert rate_of(updater) == pytest.approx(2.5e-4)
+    later = updater_of(options_of(), warm_up=2)
+    later.load_state_dict(saved(updater))
+    run(later, 1)
+    assert rate_of(later) == pytest.approx(5e-4)
+    assert later.rate == updater.rate
+
+
+def test_another_rate_that_is_asked_for_wins_over_what_was_found() -> None:
+    updater = updater_of(options_of())
+    updater.rate = updater.rate.with_found(1e-3).lowered(0.5, 8, 6, "loss/b is nan")
+    asked = updater_of(options_of("optimizer.learning_rate=2e-5"))
+    asked.load_state_dict(saved(updater))
+    run(asked, 1)
+    assert rate_of(asked) == 2e-5
+    assert len(asked.rate.recoveries) == 1
+
+
+def test_a_forced_rate_wins_over_everything() -> None:
+    updater = updater_of(options_of(), warm_up=5)
+    updater.forced_rate = 3e-6
+    run(updater, 1)
+    assert rate_of(updater) == 3e-6
+    updater.forced_rate = None
+    run(updater, 1)
+    assert rate_of(updater) == pytest.approx(2e-5)
+
+
+# --- what is not finite -----------------------------------------------------------------------------------------------
+
+
+def spoil(updater: SwapUpdater, value: float) -> None:
+    """Let the gradients of the next batch, and no loss, be ruined."""
+    parameter = next(updater.model.parameters())
+
+    def once(gradient: Tensor) -> Tensor:
+        handle.remove()
+        return torch.full_like(gradient, value)
+
+    handle = parameter.register_hook(once)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "method"),
+    [
+        *((name, "none") for name in optimizer_names()),
+        *(("adam", method) for method in ("norm", "global_norm", "value", "autoclip")),
+    ],
+)
+def test_gradients_that_are_not_finite_reach_neither_weights_nor_moments(optimizer: str, method: str) -> None:
+    options = options_of(f"optimizer.optimizer={optimizer}", f"optimizer.gradient_clipping={method}")
+    updater = updater_of(options)
+    run(updater, 2)
+    before = saved(updater)
+    spoil(updater, float("nan"))
+    (losses,) = run(updater, 1)
+    assert math.isnan(losses["gradient/norm"])
+    assert math.isfinite(losses["loss/total"])
+    other = updater_of(options)
+    other.load_state_dict(before)
+    assert_equal(updater, other)
+    assert saved(updater)["clipper"].keys() == before["clipper"].keys()
+    for name, norms in before["clipper"].items():
+        assert norms.equal(saved(updater)["clipper"][name])
+    run(updater, 1)  # and the next batch trains again
+    assert any(not p.detach().equal(before["models"]["main"][name]) for name, p in updater.model.named_parameters())
+
+
+def test_a_loss_that_is_not_finite_stops_the_step_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the gradients alone would not tell."""
+    updater = updater_of(options_of("optimizer.gradient_accumulation=2"))
+    before = saved(updater)["models"]["main"]
+    real = updater_module.training_step
+    spoiled = iter([True, False])
+
+    def step(*arguments: Any, **settings: Any) -> StepLosses:
+        losses = real(*arguments, **settings)
+        return replace(losses, total=losses.total * float("inf")) if next(spoiled, False) else losses
+
+    monkeypatch.setattr(updater_module, "training_step", step)
+    run(updater, 2)
+    for name, parameter in updater.model.named_parameters():
+        assert parameter.detach().equal(before[name])
+    assert updater.state_dict()["collected"] == 0
+    run(updater, 2)
+    assert any(not p.detach().equal(before[name]) for name, p in updater.model.named_parameters())
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "adamax"])
+def test_on_an_accelerator_the_step_is_left_out_without_a_look_at_the_result(
+    optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an accelerator would do, on a processor: the flag stays a tensor."""
+    options = options_of(f"optimizer.optimizer={optimizer}")
+    updater, exact = updater_of(options), updater_of(options)
+    updater._device = torch.device("meta")
+    monkeypatch.setattr(SwapUpdater, "_on_device", lambda self, images: images)
+    assert [one["loss/total"] for one in run(updater, 2)] == [one["loss/total"] for one in run(exact, 2)]
+    assert_equal(updater, exact)
+    before = saved(updater)
+    spoil(updater, float("inf"))
+    run(updater, 1)
+    moved = [n for n, p in updater.model.named_parameters() if not p.detach().equal(before["models"]["main"][n])]
+    assert all(parameter.isfinite().all() for parameter in updater.model.parameters())
+    if optimizer == "adamax":  # it has no fused kernel: the weights follow the moments once more
+        assert moved
+    else:
+        assert not moved
+        assert {float(entry["step"]) for entry in saved(updater)["optimizers"]["main"]["state"].values()} == {2.0}
+    assert not hasattr(updater.optimizer, "found_inf")
 
 
 def test_weights_of_another_model_are_refused() -> None:

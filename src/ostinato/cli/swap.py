@@ -100,10 +100,36 @@ def train(
         typer.Option(
             "-a",
             "--warmup",
-            help="Iterations over which the learning rate rises at the beginning of the run.",
+            help="Updates over which the learning rate rises at the beginning of the run.",
             rich_help_panel=_RUN,
         ),
     ] = 0,
+    use_lr_finder: Annotated[
+        bool,
+        typer.Option(
+            "-r",
+            "--use-lr-finder",
+            help="Search for the learning rate before a new run trains. The options rate_finder.* say how.",
+            rich_help_panel=_RUN,
+        ),
+    ] = False,
+    find_lr_again: Annotated[
+        bool,
+        typer.Option(
+            "--find-lr-again",
+            help="Search for the learning rate although the run has been trained or has found one already.",
+            rich_help_panel=_RUN,
+        ),
+    ] = False,
+    recover: Annotated[
+        bool,
+        typer.Option(
+            "--recover",
+            help="After a loss that was not a number: go back to the last good state and lower the learning rate. "
+            "The options recovery.* say by how much, how often, and whether to do it without being asked.",
+            rich_help_panel=_RUN,
+        ),
+    ] = False,
     load_weights: Annotated[
         Path | None,
         typer.Option(
@@ -233,7 +259,6 @@ def train(
     ] = 20.0,
     preview: Annotated[bool, typer.Option("-p", "--preview", hidden=True)] = False,
     distributed: Annotated[bool, typer.Option("-d", "--distributed", hidden=True)] = False,
-    use_lr_finder: Annotated[bool, typer.Option("-r", "--use-lr-finder", hidden=True)] = False,
     exclude_gpus: Annotated[str | None, typer.Option("-X", "--exclude-gpus", hidden=True)] = None,
 ) -> None:
     """Train a swap model from folders of extracted faces, or go on with one.
@@ -253,7 +278,7 @@ def train(
     check_range("--cache-size", cache_size, 0, None)
     if grace is not None and not 0 < grace < math.inf:
         raise UsageError(f"--grace is {grace:g}.", advice="Give seconds above 0, or leave it out.", value=grace)
-    _refuse_faceswap_options(preview, distributed, use_lr_finder, exclude_gpus)
+    _refuse_faceswap_options(preview, distributed, exclude_gpus)
     from ostinato.cli import swap_train
 
     if list_options:
@@ -277,6 +302,8 @@ def train(
         config=config,
         overrides=tuple(overrides or ()),
         warm_up=warmup,
+        find_rate="again" if find_lr_again else "new" if use_lr_finder else "never",
+        recover=recover,
         freeze_encoder=freeze_weights,
         load_weights=load_weights,
         augment_color=not no_augment_color,
@@ -300,7 +327,7 @@ def train(
         sys.exit(status)
 
 
-def _refuse_faceswap_options(preview: bool, distributed: bool, use_lr_finder: bool, exclude_gpus: str | None) -> None:
+def _refuse_faceswap_options(preview: bool, distributed: bool, exclude_gpus: str | None) -> None:
     """Options that people know from Faceswap's command and that are not here; each says what to do instead.
 
     :raises UsageError: one of them was given.
@@ -308,7 +335,6 @@ def _refuse_faceswap_options(preview: bool, distributed: bool, use_lr_finder: bo
     for given, option, instead in (
         (preview, "-p/--preview", "There is no window: previews/latest.png in the run folder is drawn at every save."),
         (distributed, "-d/--distributed", "A run trains on one device; choose it with --device."),
-        (use_lr_finder, "-r/--use-lr-finder", "Give a rate with --set optimizer.learning_rate=5e-05."),
         (exclude_gpus is not None, "-X/--exclude-gpus", "Name the one device to use instead, such as --device cuda:1."),
     ):
         if given:

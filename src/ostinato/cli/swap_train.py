@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import signal
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, cast
 
@@ -16,7 +18,7 @@ from rich.table import Table
 from ostinato.cli.keys import ConsoleKeys
 from ostinato.cli.steady_output import SteadyStream
 from ostinato.config import SwapOptions, read_options, render_yaml
-from ostinato.errors import OstinatoError, UsageError
+from ostinato.errors import NonFiniteError, OstinatoError, UsageError
 from ostinato.extensions import Progress, StopSignals
 from ostinato.faces.file_names import shown_name
 from ostinato.loop import Extension, TrainerView
@@ -77,14 +79,38 @@ def train(
                 tell(f"saved iteration {manifest.iteration:,}{average}" + (f" ({', '.join(why)})" if why else ""))
 
         try:
-            with open_training(request, tell=tell, on_save=on_save) as training:
-                if training is None:
-                    return 0
-                return _run(training, console, tell, request.batch_size * len(training.model.sides), grace)
+            while True:
+                status = _train_until_failure(request, console, tell, on_save, grace)
+                if status is not None:
+                    return status
+                gc.collect()  # the model that failed is held by cycles, and the next one needs its memory
+                request = replace(request, recover=True, find_rate="never")
         except Exception as error:  # shown by the command line; the file is what unattended runs leave to read
             kind = "" if isinstance(error, OstinatoError) else f"{type(error).__name__}: "
             say_to_file(f"Error: {kind}{error}")
             raise
+
+
+def _train_until_failure(
+    request: TrainingRequest,
+    console: Console,
+    tell: Callable[[str], None],
+    on_save: Callable[[SaveResult], None],
+    grace: float | None,
+) -> int | None:
+    """One session. The exit status; None when a number was not finite and the run is to recover by itself."""
+    training = None
+    try:
+        with open_training(request, tell=tell, on_save=on_save) as training:
+            if training is None:
+                return 0
+            return _run(training, console, tell, request.batch_size * len(training.model.sides), grace)
+    except NonFiniteError as error:
+        # Without a training, recovering itself was refused; and whoever has asked for the end gets it.
+        if training is None or not training.recovers or training.trainer.stop_reason is not None:
+            raise
+        tell(error.what)
+    return None
 
 
 def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], faces: int, grace: float | None) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ostinato.errors import NonFiniteLossError
+from ostinato.errors import NonFiniteError, NonFiniteLossError
 from ostinato.extensions.non_number_guard import NonNumberGuard
 from ostinato.extensions.pending_losses import NotedLosses, PendingLosses
 from ostinato.loop import PRIORITY_READER, TrainerView
@@ -30,8 +30,11 @@ class NanGuard(NonNumberGuard):
 
     :param key: the observed loss that is watched. It has to be one that every other loss is part of.
     :param prefix: losses with this prefix are named in the message. A name ``loss/<side>/...`` tells the side.
+    :param gradient: an observed number that is watched as well where it is reported: one that is finite exactly when
+        all gradients are. Gradients can be ruined while every loss is fine.
     :param check_trigger: when the loss is read.
     :param protect: stop the run. Otherwise say so once and go on.
+    :param explain: says in words which losses the names stand for, as a sentence; by default it names the sides.
     :param good_generation: called for the message: what is known about the newest good state, as a sentence.
     :param remedies: for the message: what can be done about it; by default what helps with any model.
     :param show_file: gives a file of the batch as text for the message.
@@ -45,8 +48,10 @@ class NanGuard(NonNumberGuard):
         key: str = "loss/total",
         *,
         prefix: str = "loss/",
+        gradient: str | None = None,
         check_trigger: Any = (1, "iteration"),
         protect: bool = True,
+        explain: Callable[[Sequence[str]], str] | None = None,
         good_generation: Callable[[], str] | None = None,
         remedies: str = _REMEDIES,
         show_file: Callable[[Any], str] = str,
@@ -54,7 +59,9 @@ class NanGuard(NonNumberGuard):
         super().__init__(check_trigger)
         self.key = key
         self.prefix = prefix
+        self.gradient = gradient
         self.protect = protect
+        self._explain = explain
         self._good_generation = good_generation
         self._remedies = remedies
         self._show_file = show_file
@@ -67,14 +74,16 @@ class NanGuard(NonNumberGuard):
         if self.key in observation:
             losses = {name: value for name, value in observation.items() if name.startswith(self.prefix)}
             losses[self.key] = observation[self.key]
+            if self.gradient is not None and self.gradient in observation:
+                losses[self.gradient] = observation[self.gradient]
             files = getattr(trainer.updater, "last_files", None)
             self._pending.note(NotedLosses(trainer.updater.state.iteration, losses, files))
         return self._pending.is_full
 
-    def find(self) -> NonFiniteLossError | None:
+    def find(self) -> NonFiniteError | None:
         """Read the losses kept since the last check; the error about the first that is not finite, if it should stop
         the run."""
-        noted = self._pending.take_first_not_finite(self.key)
+        noted = self._pending.take_first_not_finite([self.key, *([self.gradient] if self.gradient else ())])
         if noted is None:
             return None
         error = self._describe(noted)
@@ -85,23 +94,33 @@ class NanGuard(NonNumberGuard):
             _log.warning("%s The protection is off: training goes on.", error.what)
         return None
 
-    def _describe(self, noted: NotedLosses) -> NonFiniteLossError:
+    def _describe(self, noted: NotedLosses) -> NonFiniteError:
         iteration, files = noted.iteration, noted.files
         values = noted.read()
-        wrong = {name: value for name, value in values.items() if not math.isfinite(value)}
-        causes = [name for name in wrong if name != self.key] or [self.key]
-        sides = sorted({name[len(self.prefix) :].split("/")[0] for name in causes if name != self.key})
-        what = f"The loss is not a finite number at iteration {iteration}: "
-        what += ", ".join(f"{name} is {wrong[name]}" for name in causes) + "."
-        if sides:
-            what += f" Side{'s' if len(sides) > 1 else ''}: {', '.join(sides)}."
+        wrong = [name for name, value in values.items() if not math.isfinite(value)]
+        losses = [name for name in wrong if name != self.gradient]
+        causes = [name for name in losses if name != self.key] or losses or wrong
+        sides = sorted({name[len(self.prefix) :].split("/")[0] for name in losses if name != self.key})
+        if losses:
+            what = f"The loss is not a finite number at iteration {iteration}: "
+            what += ", ".join(f"{name} is {values[name]}" for name in causes) + "."
+            if self._explain is not None:
+                what += f" {self._explain(causes)}"
+            elif sides:
+                what += f" Side{'s' if len(sides) > 1 else ''}: {', '.join(sides)}."
+        else:
+            what = (
+                f"The gradients are not finite numbers at iteration {iteration}, though every loss is: "
+                f"{self.gradient} is {values[causes[0]]}."
+            )
         what += _describe_files(files, self._show_file)
         good = self._good_generation() if self._good_generation is not None else ""
-        return NonFiniteLossError(
+        kind, error = ("loss", NonFiniteLossError) if losses else ("grad", NonFiniteError)
+        return error(
             what,
             advice=f"{good + chr(10) if good else ''}Nothing of this was saved. {self._remedies}",
-            kind="loss",
-            names=list(wrong),
+            kind=kind,
+            names=wrong,
             losses=values,
             iteration=iteration,
             sides=sides,

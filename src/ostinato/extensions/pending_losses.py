@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,16 +50,16 @@ class PendingLosses:
         """Whether there are so many that they should be read whatever the time."""
         return len(self._noted) >= _MOST_PENDING
 
-    def take_first_not_finite(self, key: str | None = None) -> NotedLosses | None:
+    def take_first_not_finite(self, keys: Collection[str] | None = None) -> NotedLosses | None:
         """Read everything and forget it; the first iteration in which a loss was not a finite number, if there is one.
 
-        :param key: look at the loss of this name only.
+        :param keys: look at the losses of these names only, as far as they were observed.
         """
         noted, self._noted = self._noted, []
         owners: list[NotedLosses] = []
         values: list[Any] = []
         for entry in noted:
-            watched = entry.losses.values() if key is None else [entry.losses[key]]
+            watched = [value for name, value in entry.losses.items() if keys is None or name in keys]
             for value in map(value_of, watched):
                 if is_scalar(value):
                     owners.append(entry)

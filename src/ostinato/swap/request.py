@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,12 @@ class TrainingRequest:
     overrides: tuple[str, ...] = ()
     """Single options, ``path=value``; they win over the file."""
     warm_up: int = 0
-    """Iterations over which the learning rate rises to its full value at the beginning of the run."""
+    """Updates over which the learning rate rises to its full value at the beginning of the run; with gradient
+    accumulation, each of them is several iterations."""
+    find_rate: Literal["never", "new", "again"] = "never"
+    """Search for the learning rate before the first update: not at all, for a new run, or for any run."""
+    recover: bool = False
+    """Go back to the last good state with a lower learning rate, if a number was not finite since."""
     freeze_encoder: bool = False
     """Train the decoders only."""
     load_weights: Path | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ostinato.config import SwapOptions, loss_definition, option_records, render_yaml, to_record, value_at
-from ostinato.errors import BadInputError, ModelMismatchError
+from ostinato.errors import BadInputError, ModelMismatchError, NonFiniteError
 from ostinato.extensions import MetricsWriter, NanGuard, TensorBoardWriter
 from ostinato.extensions.save import Snapshot
 from ostinato.faces.file_names import shown_name
@@ -22,9 +22,10 @@ from ostinato.optim import build_optimizer
 from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.folder import RunFolder
 from ostinato.runs.retention import RetentionPolicy
-from ostinato.runs.sessions import next_number
+from ostinato.runs.sessions import Session, next_number
 from ostinato.runs.store import RunStore
 from ostinato.runs.writer import SaveResult
+from ostinato.swap.base_rate import BaseRate
 from ostinato.swap.devices import choose_device, computes_half_precision_fast
 from ostinato.swap.face_folders import (
     FaceFolders,
@@ -37,20 +38,34 @@ from ostinato.swap.face_folders import (
     scan_timelapse,
     with_centering,
 )
+from ostinato.swap.loss_names import explain_loss_names
 from ostinato.swap.losses import SwapLoss, function_weights, read_lpips_weights
 from ostinato.swap.memory import memory_advice
 from ostinato.swap.models import SwapModel, build_model
+from ostinato.swap.rate_finding import RateSearch
+from ostinato.swap.recovery import (
+    RecoveredRate,
+    RecoveryPlan,
+    carry_out,
+    note_failure,
+    pending_failure,
+    plan_recovery,
+    saved_rate,
+)
 from ostinato.swap.request import TrainingRequest
 from ostinato.swap.run_options import asked_options, merged_options, new_run_options, resumed_options
-from ostinato.swap.updater import SwapUpdater
+from ostinato.swap.saved_start import SavedStart
+from ostinato.swap.updater import GRADIENT_NORM, SwapUpdater
 from ostinato.swap.watching import PREVIEW_FOLDER, Preview
 
 RECIPE = "swap"
 
 _NAN_REMEDIES = (
-    "A run continues exactly, so it will meet the same faces in the same state: change something first. Look at these "
-    "files, halve optimizer.learning_rate, limit the gradients with --set optimizer.gradient_clipping=norm, or leave "
-    "network.mixed_precision off. `ostinato runs restore` goes back to an older state."
+    "A run continues exactly, so it will meet the same faces in the same state: change something first. `--recover` "
+    "with the same command goes back to the last good state and lowers the learning rate; --set "
+    "recovery.nan_recovery=true does so whenever it happens. Or look at these files, limit the gradients with --set "
+    "optimizer.gradient_clipping=norm, or leave network.mixed_precision off. `ostinato runs restore` goes back to an "
+    "older state."
 )
 
 BEST_NEEDS = 25
@@ -67,6 +82,8 @@ class SwapTraining:
     snapshot: Snapshot
     preview: Preview
     device: torch.device
+    recovers: bool
+    """Whether the options say that a run whose numbers were not finite goes on by itself."""
 
 
 @contextlib.contextmanager
@@ -118,14 +135,90 @@ def open_training(
             )
         elif request.load_weights is not None:
             tell("-l/--load-weights is for new runs and has no effect on this one.")
-        training = _build(request, prepared, folders, run, loaded, device, on_save, stack)
-        del loaded, prepared  # as large as the model and its optimizer, and not needed again once it is restored
+        rate = saved_rate(loaded, prepared.options.optimizer.learning_rate)
+        recovered = _recover(request, prepared.options, run, loaded, tell)
+        if recovered is not None:
+            loaded, rate = recovered.loaded, recovered.rate
+        elif rate.describe():
+            tell(f"learning rate {rate.value:.3g}: {rate.describe()}")
+        training = _build(request, prepared, folders, run, loaded, device, on_save, stack, rate)
+        start = SavedStart(training.snapshot)
+        training.trainer.extend(start)
+        if recovered is not None:
+            training.trainer.extend(RecoveredRate(training.updater, rate))
+            start.is_wanted = True
+        if _wants_search(request, rate, 0 if loaded is None else loaded.iteration, tell):
+            training.trainer.extend(_rate_search(request, prepared.options, run, training.updater, start, tell))
+        # As large as the model and its optimizer, and not needed again once it is restored.
+        del loaded, recovered, prepared
         if timelapse:
             output = request.timelapse_output or run.path / PREVIEW_FOLDER / "timelapse"
             training.trainer.extend(
                 training.preview.timelapse(timelapse, output), trigger=(request.save_interval, "iteration")
             )
-        yield training
+        try:
+            yield training
+        except NonFiniteError as error:
+            note_failure(run, error)
+            raise
+
+
+def _recover(
+    request: TrainingRequest, options: SwapOptions, run: RunFolder, loaded: LoadedGeneration | None, tell: Tell
+) -> RecoveryPlan | None:
+    """Go back where that is wanted and needed; None where it is not."""
+    failure = pending_failure(run)
+    if failure is None:
+        if request.recover:
+            tell(
+                "--recover has nothing to do: since the newest save, no number of this run was not finite. Training "
+                "goes on as it would without it."
+            )
+        return None
+    if not request.recover and not options.recovery.nan_recovery:
+        return None
+    plan = plan_recovery(run, loaded, failure, options.recovery, options.optimizer.learning_rate)
+    carry_out(run, plan, failure, options.recovery, tell)
+    if plan.loaded is not None:
+        run.take_over(plan.loaded)
+    return plan
+
+
+def _wants_search(request: TrainingRequest, rate: BaseRate, iteration: int, tell: Tell) -> bool:
+    """Whether the learning rate is to be searched for; says why not where somebody might wonder."""
+    if request.find_rate == "never":
+        return False
+    if request.find_rate == "again" or (iteration == 0 and rate.found is None):
+        return True
+    if rate.found is None:
+        tell(
+            f"-r/--use-lr-finder is for new runs, and this one has {iteration:,} iterations: it goes on with its own "
+            "rate. --find-lr-again searches all the same."
+        )
+    return False
+
+
+def _rate_search(
+    request: TrainingRequest, options: SwapOptions, run: RunFolder, updater: SwapUpdater, start: SavedStart, tell: Tell
+) -> RateSearch:
+    def found() -> None:
+        _begin_session(request, options, run, updater.state.iteration, updater.rate)
+        start.is_wanted = True
+
+    return RateSearch(updater, options.rate_finder, run.path, tell=tell, found=found)
+
+
+def _begin_session(
+    request: TrainingRequest, options: SwapOptions, run: RunFolder, iteration: int, rate: BaseRate
+) -> Session:
+    """Begin the session, or describe it anew: with the learning rate that is really used."""
+    updatable = {r.path: value_at(options, r.path) for r in option_records(options) if not r.fixed}
+    return run.begin_session(
+        start_iteration=iteration,
+        batch_size=request.batch_size,
+        options={**updatable, "optimizer.learning_rate": rate.value},
+        config=to_record(options),
+    )
 
 
 @dataclass(frozen=True)
@@ -191,6 +284,7 @@ def _build(
     device: torch.device,
     on_save: Callable[[SaveResult], None] | None,
     stack: contextlib.ExitStack,
+    rate: BaseRate,
 ) -> SwapTraining:
     options, model, crop = prepared.options, prepared.model, prepared.crop
     assert options.seed is not None
@@ -220,12 +314,7 @@ def _build(
     updater = SwapUpdater(
         model, loss, optimizer, loader, options=options.optimizer, network=options.network, warm_up=request.warm_up
     )
-    session = run.begin_session(
-        start_iteration=loaded.iteration if loaded else 0,
-        batch_size=request.batch_size,
-        options={r.path: value_at(options, r.path) for r in option_records(options) if not r.fixed},
-        config=to_record(options),
-    )
+    session = _begin_session(request, options, run, loaded.iteration if loaded else 0, rate)
     run.write_config(render_yaml(options))
     save_every = (request.save_interval, "iteration")
     snapshot = Snapshot(
@@ -256,7 +345,9 @@ def _build(
     trainer.extend(
         NanGuard(
             check_trigger=(1 if device.type == "cpu" else 20, "iteration"),
+            gradient=GRADIENT_NORM,
             protect=options.network.nan_protection,
+            explain=lambda names: explain_loss_names(names, model.output_sizes),
             good_generation=lambda: _good_generation(run, snapshot),
             remedies=_NAN_REMEDIES,
             show_file=shown_name,
@@ -267,7 +358,7 @@ def _build(
         trainer.extend(TensorBoardWriter(logs))
     trainer.extend(preview)
     trainer.extend(snapshot)
-    return SwapTraining(model, updater, trainer, snapshot, preview, device)
+    return SwapTraining(model, updater, trainer, snapshot, preview, device, options.recovery.nan_recovery)
 
 
 def _cache_folder(request: TrainingRequest) -> Path | None:

@@ -23,12 +23,16 @@ from ostinato.optim import (
     set_learning_rate,
     warm_up_factor,
 )
+from ostinato.swap.base_rate import BaseRate
 from ostinato.swap.losses import SwapLoss
 from ostinato.swap.memory import memory_advice
 from ostinato.swap.models import SwapModel
 from ostinato.swap.step import StepLosses, training_step
 
 _log = logging.getLogger(__name__)
+
+GRADIENT_NORM = "gradient/norm"
+"""What the norm of the gradients is reported as."""
 
 
 class BatchSource(Protocol):
@@ -59,11 +63,17 @@ class SwapUpdater:
     """Reads a batch of every side, adds up their losses, and steps one optimizer.
 
     Reports ``loss/total``, and for every side ``loss/<side>``, ``loss/<side>/<function>`` (weighted; with several
-    outputs ``loss/<side>/<size>/<function>``) and, with a learned mask, ``loss/<side>/mask``: detached numbers that
-    stay on the device until somebody reads them.
+    outputs ``loss/<side>/<size>/<function>``) and, with a learned mask, ``loss/<side>/mask``; and, where the optimizer
+    steps without a loss scaler, ``gradient/norm``, over all parameters and before clipping. These are detached numbers
+    that stay on the device until somebody reads them.
 
     With gradient accumulation an iteration is one batch, and the optimizer steps once in every k of them; the
     gradients collected in between are part of the state, so that a save at any iteration continues exactly.
+
+    What is not finite never reaches the weights: losses and gradients are looked at *before* the optimizer's step,
+    which is then left out, moments and all. On an accelerator nobody waits for that look. Optimizers with a fused
+    kernel skip the step there; for the others the gradients become zeros, so that the weights only follow the moments
+    once more.
 
     Memory of an update: the parameters four times (weights, gradients, two moments of Adam) and the activations of S x
     B faces.
@@ -74,7 +84,7 @@ class SwapUpdater:
     :param loader: open before the first update.
     :param options: learning rate, clipping, accumulation.
     :param network: ``mixed_precision``: float16 with a loss scaler on CUDA, bfloat16 elsewhere.
-    :param warm_up: iterations over which the learning rate rises to its full value.
+    :param warm_up: steps of the optimizer over which the learning rate rises to its full value.
     """
 
     def __init__(
@@ -114,7 +124,13 @@ class SwapUpdater:
             on_cuda = self._device.type == "cuda"
             self._precision = torch.float16 if on_cuda else torch.bfloat16
             self._scaler = torch.amp.GradScaler("cuda") if on_cuda else None
+        self.rate = BaseRate(options.learning_rate)
+        """The learning rate before the warm-up; may be exchanged at any time and acts in the next step."""
+        self.forced_rate: float | None = None
+        """While it is set, steps run with this rate, whatever :attr:`rate` and the warm-up say."""
         self._collected = 0  # batches whose gradients wait for the optimizer's next step
+        self._updates = 0  # steps of the optimizer, left-out ones included
+        self._losses_are_finite: bool | Tensor = True  # those of the collected batches
 
     def update(self) -> None:
         """One batch of every side: losses, gradients and, every k-th time, a step of the optimizer.
@@ -140,6 +156,7 @@ class SwapUpdater:
                 scale=self._loss_scale(),
             )
             self._collected += 1
+            self._losses_are_finite = torch.isfinite(losses.total) & self._losses_are_finite
             if self._collected >= self._options.gradient_accumulation:
                 self._step()
         self.batch_read_time, self.batch_time = read - started, time.perf_counter() - read
@@ -162,7 +179,9 @@ class SwapUpdater:
             "loader": self.loader.state_dict(),
             "clipper": self._clipper.state_dict(),
             "scaler": None if self._scaler is None else self._scaler.state_dict(),
+            "learning_rate": self.rate.state_dict(),
             "collected": self._collected,
+            "updates": self._updates,
             "gradients": gradients,
             "random": capture_random_state(),
         }
@@ -189,6 +208,12 @@ class SwapUpdater:
         self._clipper.load_state_dict(state["clipper"])
         if self._scaler is not None and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
+        # States of earlier versions tell neither.
+        saved_rate = state.get("learning_rate")
+        rate = BaseRate(self._options.learning_rate) if saved_rate is None else BaseRate.from_state(saved_rate)
+        self.rate = rate.asked(self._options.learning_rate)
+        set_learning_rate(self.optimizer, self.rate.value)
+        self._updates = int(state.get("updates", self.state.iteration // self._options.gradient_accumulation))
         self._collected = int(state["collected"])
         self.model.zero_grad(set_to_none=True)
         parameters = dict(self.model.named_parameters())
@@ -206,20 +231,53 @@ class SwapUpdater:
             return share
         return self._scaler.scale(torch.full((), share, device=self._device))
 
-    def _step(self) -> None:
-        if self._warm_up:
-            rate = self._options.learning_rate * warm_up_factor(self.state.iteration, self._warm_up)
-            set_learning_rate(self.optimizer, rate)
-        if self._scaler is not None and self._clipper.method != "none":
-            self._scaler.unscale_(self.optimizer)
-        self._clipper.clip(self.model.parameters())
-        if self._scaler is None:
-            self.optimizer.step()
-        else:
-            self._scaler.step(self.optimizer)
-            self._scaler.update()
+    def drop_collected(self) -> None:
+        """Forget the gradients that wait for the optimizer's next step."""
         self.optimizer.zero_grad(set_to_none=True)
         self._collected = 0
+        self._losses_are_finite = True
+
+    def _step(self) -> None:
+        rate = self.forced_rate
+        if rate is None:
+            rate = self.rate.value * warm_up_factor(self._updates, self._warm_up)
+        set_learning_rate(self.optimizer, rate)
+        if self._scaler is None:
+            self._step_where_finite()
+        else:
+            if self._clipper.method != "none":
+                self._scaler.unscale_(self.optimizer)
+            self._clipper.clip(self.model.parameters())
+            self._scaler.step(self.optimizer)  # leaves out steps whose gradients are not finite, and finds its scale so
+            self._scaler.update()
+        self._updates += 1
+        self.drop_collected()
+
+    def _step_where_finite(self) -> None:
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        if not gradients:
+            return
+        clips_together = self._clipper.method in ("global_norm", "autoclip")
+        norm = None if clips_together else _norm(gradients)
+        clipped_from = self._clipper.clip(self.model.parameters())
+        norm = clipped_from if norm is None else norm
+        assert norm is not None
+        report(GRADIENT_NORM, norm)
+        is_finite = torch.isfinite(norm) & self._losses_are_finite
+        if self._device.type == "cpu":
+            if is_finite:  # on a processor there is nobody to wait for
+                self.optimizer.step()
+        elif getattr(self.optimizer, "_step_supports_amp_scaling", False):
+            # The hand-over that torch's own loss scaler uses: the kernel reads the flag and does nothing.
+            self.optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
+            try:
+                self.optimizer.step()
+            finally:
+                del self.optimizer.found_inf  # type: ignore[attr-defined]
+        else:
+            for gradient in gradients:
+                gradient.masked_fill_(~is_finite, 0.0)
+            self.optimizer.step()
 
     def _report(self, losses: StepLosses) -> None:
         report("loss/total", losses.total)
@@ -231,3 +289,8 @@ class SwapUpdater:
                     report(f"{place}/{function}", value)
             if side.mask is not None:
                 report(f"loss/{name}/mask", side.mask)
+
+
+def _norm(tensors: list[Tensor]) -> Tensor:
+    """The 2-norm over all tensors, on the device; not finite where an entry is not, or is too large to be squared."""
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
