@@ -79,7 +79,7 @@ def from_mxnet_network(content: Mapping[str, Any] | list[Any], path: Path) -> di
     if residual_network_of(tuple(blocks)) is None:
         raise refusal(
             path,
-            f"holds a residual network of MXNet with {', '.join(map(str, blocks))} blocks, and no backbone here has them",
+            f"holds a residual network of MXNet with {', '.join(map(str, blocks))} blocks, and no backbone here does",
             "Networks with 18, 34, 50 and 100 layers have a counterpart",
         )
     norms = [name.removesuffix("running_var") for name in weights if name.endswith("running_var")]
