@@ -54,18 +54,16 @@ def read_backbone_weights(path: str | Path, *, network: str | None = None) -> di
         weights = _without_prefixes(_state_dictionary(content, path), source)
         check_unfolding(weights.values(), path)
     fitting = backbones_that_fit(weights)
-    if network is not None and network not in fitting:
-        if fitting:
-            raise ModelMismatchError(
-                f"{source} holds the weights of {fitting[0]}, and {network} was asked for.",
-                advice=f"Choose the network {fitting[0]}, or pass weights of {network}.",
-                found=fitting,
-                asked=network,
-                path=str(path),
-            )
-        raise _mismatch(weights, network, source, path)
+    if fitting and network is not None and network not in fitting:
+        raise ModelMismatchError(
+            f"{source} holds the weights of {fitting[0]}, and {network} was asked for.",
+            advice=f"Choose the network {fitting[0]}, or pass weights of {network}.",
+            found=fitting,
+            asked=network,
+            path=str(path),
+        )
     if not fitting:
-        raise _unknown(weights, source, path)
+        raise _unknown(weights, network, source, path)
     return {name: _own(name, weights[name], path) for name in _shapes(network or fitting[0], weights)}
 
 
@@ -200,7 +198,7 @@ def _listed(names: Sequence[str], what: str) -> str:
     return f"{len(names)} {what} ({', '.join(names[:_SHOWN])}{more})"
 
 
-def _unknown(weights: Mapping[str, Tensor], source: str, path: Path) -> ModelMismatchError:
+def _unknown(weights: Mapping[str, Tensor], asked: str | None, source: str, path: Path) -> ModelMismatchError:
     for network, blocks in (("mbf", (1, 4, 6, 2)), ("mbf_large", (2, 8, 12, 4))):
         if not _differences(weights, old_mobilefacenet_shapes(blocks, embedding_size_of(weights))):
             return ModelMismatchError(
@@ -208,7 +206,7 @@ def _unknown(weights: Mapping[str, Tensor], source: str, path: Path) -> ModelMis
                 f"have fewer channels than those of today's {network}.",
                 advice="It cannot be continued here. Take newer weights, or train mbf anew.",
                 found=(),
-                asked=None,
+                asked=asked,
                 path=str(path),
             )
 
@@ -217,10 +215,7 @@ def _unknown(weights: Mapping[str, Tensor], source: str, path: Path) -> ModelMis
         same = sum(name in weights and tuple(weights[name].shape) == shape for name, shape in shapes.items())
         return len(weights) + len(shapes) - 2 * same
 
-    return _mismatch(weights, min(_thinkable(weights), key=count), source, path)
-
-
-def _mismatch(weights: Mapping[str, Tensor], network: str, source: str, path: Path) -> ModelMismatchError:
+    network = asked or min(_thinkable(weights), key=count)
     shapes = _shapes(network, weights)
     if not weights.keys() & shapes.keys():
         first = ", ".join(f"{name} {list(value.shape)}" for name, value in list(weights.items())[:3])
@@ -229,14 +224,15 @@ def _mismatch(weights: Mapping[str, Tensor], network: str, source: str, path: Pa
             f"begins with {first}.",
             advice="Pass the backbone's own file, often called model.pt or backbone.pth.",
             found=(),
-            asked=network,
+            asked=asked,
             path=str(path),
         )
+    verdict = "does not fit" if asked else "fits no backbone. The nearest is"
     return ModelMismatchError(
-        f"{source} fits no backbone. The nearest is {network}: {_differences(weights, shapes)}.",
+        f"{source} {verdict} {network}: {_differences(weights, shapes)}.",
         advice=f"Pass weights of one of: {', '.join(backbone_names())}.",
         found=(),
-        asked=network,
+        asked=asked,
         path=str(path),
     )
 

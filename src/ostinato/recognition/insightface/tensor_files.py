@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ def read_file(path: Path) -> tuple[Kind, Any]:
     if kind == "safetensors":
         return kind, _read_safetensors(path)
     try:
-        return kind, torch.load(path, map_location="cpu", weights_only=True, mmap=True if kind == "torch" else None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickles that it then refuses anyway
+            return kind, torch.load(path, map_location="cpu", weights_only=True, mmap=kind == "torch")
     except Exception as error:  # of many kinds, according to what is wrong in the file
         # Its text is not shown: it recommends to load without safety.
         raise _unreadable(path, kind) from error
