@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ostinato.errors import ArgumentValueError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore import split_and_load, split_data
+from ostinato.optim.argument_checks import require_number
 
 __all__ = ["clip_global_norm", "split_and_load", "split_data"]
 
@@ -28,9 +29,14 @@ def clip_global_norm(arrays: Sequence[Tensor | None], max_norm: float, check_isf
     :returns: the norm before.
     :raises ArgumentValueError: ``max_norm`` is not above 0.
     """
-    if not max_norm > 0:
+    if not require_number("max_norm", max_norm) > 0:
         raise ArgumentValueError(
             f"Gradients cannot be scaled to a norm of {max_norm}.", advice="Give a max_norm above 0."
+        )
+    if not isinstance(arrays, (list, tuple)) or not all(array is None or isinstance(array, Tensor) for array in arrays):
+        raise ArgumentTypeError(
+            f"Gradients are a list of tensors, not {type(arrays).__name__}.",
+            advice="Write [parameter.grad for parameter in ...].",
         )
     tensors = [array.detach() for array in arrays if array is not None]
     if not tensors:

@@ -10,6 +10,7 @@ from torch.nn import Parameter
 
 from ostinato.errors import ArgumentValueError
 from ostinato.kvstore import replica_parameters
+from ostinato.optim.argument_checks import require_text
 
 
 def collect_params(net: nn.Module | Sequence[nn.Module], select: str | None = None) -> dict[str, list[Parameter]]:
@@ -23,7 +24,7 @@ def collect_params(net: nn.Module | Sequence[nn.Module], select: str | None = No
     if select is None:
         return collected
     try:
-        pattern = re.compile(select)
+        pattern = re.compile(require_text("select", select))
     except re.error as error:
         raise ArgumentValueError(
             f"select is {select!r}, which is no regular expression: {error}.", advice="Write for example '.*weight'."

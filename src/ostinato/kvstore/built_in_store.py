@@ -14,8 +14,10 @@ from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.kvstore.keys import KeyKind, arranged, key_list
 from ostinato.kvstore.store import Capability, Key, Outputs, Store, Value, Values
 from ostinato.kvstore.summing import as_value, write_value
+from ostinato.optim.argument_checks import require_mapping
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Optimizer, create
+from ostinato.runs.row_cut import RowCutTable
 
 
 class BuiltInStore(Store):
@@ -66,7 +68,17 @@ class BuiltInStore(Store):
 
     def name_keys(self, names: Mapping[Key, str]) -> None:
         """See :meth:`Store.name_keys`."""
-        self._labels.update(names)
+        self._labels.update(require_mapping("The names of keys", names, "Write {0: 'weight'}."))
+
+    def agree(self, flags: Sequence[bool]) -> list[bool]:
+        """See :meth:`Store.agree`."""
+        if not isinstance(flags, (list, tuple)) or not all(isinstance(flag, bool) for flag in flags):
+            raise ArgumentTypeError(f"Flags are a list of True and False, not {flags!r}.", advice="Write [True].")
+        return self._any(flags)
+
+    def _any(self, flags: Sequence[bool]) -> list[bool]:
+        """For each flag, whether any worker has set it."""
+        return list(flags)
 
     def broadcast(
         self, key: Key | Sequence[Key], value: Values, out: Outputs, priority: int | Sequence[int] = 0
@@ -155,6 +167,19 @@ class BuiltInStore(Store):
             )
         self._check_shape(key, value)
 
+    def _check_rows(self, key: Key, rows: Any) -> None:
+        if not isinstance(rows, (Tensor, RowCutTable)):
+            raise ArgumentTypeError(
+                f"Rows of {self._label(key)} are loaded from a tensor or a saved table, not {type(rows).__name__}.",
+                advice="Give what was loaded in the place of rows_in_parts().",
+            )
+        if tuple(rows.shape) != tuple(self._shape(key)):
+            raise ArgumentValueError(
+                f"{_sentence(self._label(key))} holds {tuple(self._shape(key))}, and a table of shape "
+                f"{tuple(rows.shape)} was to be loaded.",
+                advice="Load the table that was saved for it.",
+            )
+
     def _write(self, key: Key, value: Value, outputs: Sequence[Tensor]) -> None:
         """Copy a value to outputs of its shape."""
         for output in outputs:
@@ -236,3 +261,31 @@ def checked_group(group: Any) -> Group | None:
             advice="Give what ostinato.dist.open_group() returned, or None for the ranks of this process.",
         )
     return group
+
+
+def check_residuals(residuals: Any) -> bool:
+    """Whether there are residuals to load.
+
+    :raises ArgumentTypeError: this is no list of states.
+    """
+    if not isinstance(residuals, Sequence) or isinstance(residuals, (str, bytes)):
+        raise ArgumentTypeError(
+            f"Residuals are a list of states, not {type(residuals).__name__}.", advice="Give what residuals() gave."
+        )
+    for state in residuals if isinstance(residuals, (list, tuple)) else ():
+        require_mapping("The state of a worker's residuals", state, "Give what residuals() gave.")
+    return len(residuals) > 0
+
+
+def check_saved_states(states: Any) -> Mapping[str, Any]:
+    """States of an optimizer on a store, to be loaded.
+
+    :raises ArgumentTypeError: they are none.
+    :raises ArgumentValueError: something is missing.
+    """
+    advice = "Give what save_optimizer_states() gave."
+    require_mapping("The state of a store", states, advice)
+    for part in ("states", "counts"):
+        if not isinstance(states.get(part), Mapping):
+            raise ArgumentValueError(f"The state of a store has no part {part!r}.", advice=advice, part=part)
+    return states

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, get_args
 
 import torch
 import torch.distributed as dist
@@ -19,12 +19,14 @@ from torch import Tensor
 
 from ostinato.dist import Group, open_group
 from ostinato.dist.per_rank import PerRank
-from ostinato.errors import ArgumentTypeError, StateError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.kvstore.buckets import BUCKET_BYTES, Bucket, plan_buckets
 from ostinato.kvstore.buckets_exchange import Agreement, BucketExchange
 from ostinato.kvstore.buckets_in_flight import Compressing, Flight
 from ostinato.kvstore.built_in_store import (
     BuiltInStore,
+    check_residuals,
+    check_saved_states,
     checked_group,
     checked_optimizer,
     no_compression,
@@ -38,6 +40,7 @@ from ostinato.kvstore.collective_residuals import gather_residuals
 from ostinato.kvstore.collective_states import CollectiveStates
 from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finite, residuals_for_rank
 from ostinato.kvstore.compression.exchange import Route, cheaper_route
+from ostinato.kvstore.keys import single_key
 from ostinato.kvstore.registry import register_built_in
 from ostinato.kvstore.replica_updaters import refresh_master_copy
 from ostinato.kvstore.row_sparse_exchange import sum_of_rows
@@ -45,6 +48,7 @@ from ostinato.kvstore.row_sparse_tables import Table, big_array_bound, checked_r
 from ostinato.kvstore.sharded import ShardedUpdate
 from ostinato.kvstore.store import Key, Outputs, Value, Values
 from ostinato.kvstore.summing import as_value, sum_values, write_value
+from ostinato.optim.argument_checks import require_mapping, require_number
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Optimizer, Updater
 from ostinato.runs.row_cut import RowCut, RowCutTable
@@ -82,6 +86,12 @@ class CollectiveStore(BuiltInStore):
         self._group: Group | None = None
         self._collectives: Collectives | None = None
         self._exchanged: BucketExchange | None = None
+        if not require_number("bucket_bytes", bucket_bytes) > 0:
+            raise ArgumentValueError(f"bucket_bytes is {bucket_bytes!r}.", advice="Give a number of bytes above 0.")
+        if route not in (None, *get_args(Route)):
+            raise ArgumentValueError(
+                f"There is no route called {route!r}.", advice=f"Use one of {get_args(Route)}, or None."
+            )
         self._bucket_bytes = bucket_bytes
         self._route: Route | None = route
         self._keys = CollectiveKeys()
@@ -216,7 +226,7 @@ class CollectiveStore(BuiltInStore):
 
     def set_value(self, key: Key, value: Tensor) -> None:
         """See :meth:`Store.set_value`. A collective."""
-        self._known(key, [])
+        self._known(single_key(key), [])
         self._check_tensor(key, value)
         collectives = self._open()
         keys = self._keys
@@ -402,6 +412,7 @@ class CollectiveStore(BuiltInStore):
 
     def watch(self, parameters: Mapping[Key, Sequence[Tensor]]) -> None:
         """See :meth:`Store.watch`. All workers watch the same keys."""
+        require_mapping("The parameters to watch", parameters, "Give the replicas of each parameter by key.")
         self._known(list(parameters), [[]] * len(parameters))
         new = {key: list(replicas) for key, replicas in parameters.items() if key not in self._watched}
         if not new:
@@ -449,7 +460,7 @@ class CollectiveStore(BuiltInStore):
 
     def load_optimizer_states(self, states: Mapping[str, Any]) -> None:
         """See :meth:`Store.load_optimizer_states`. Every rank gives the whole states."""
-        self._states.load(states)
+        self._states.load(check_saved_states(states))
 
     def rows_in_parts(self, key: Key) -> Tensor | RowCut:
         """See :meth:`Store.rows_in_parts`. No collective."""
@@ -457,10 +468,12 @@ class CollectiveStore(BuiltInStore):
 
     def load_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
         """See :meth:`Store.load_rows`. No collective."""
-        self._table(key).load_rows(rows)
+        table = self._table(key)
+        self._check_rows(key, rows)
+        table.load_rows(rows)
 
     def _table(self, key: Key) -> Table:
-        self._known(key, [])
+        self._known(single_key(key), [])
         if key not in self._keys.tables:
             raise ArgumentTypeError(
                 f"{self._label(key)} is no table, so it has no rows of its own.", advice="Pull it whole."
@@ -495,17 +508,13 @@ class CollectiveStore(BuiltInStore):
     def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
         """See :meth:`Store.load_residuals`. With another number of workers, what is owed in sum stays the same; see
         :func:`~ostinato.kvstore.compression.residuals_for_rank`."""
-        if not residuals:
+        if not check_residuals(residuals):
             return
         if self._compressor is None:
             raise no_compression()
         self._compressor.load_sum_of(residuals_for_rank(residuals, *self._seat()))
 
     # --- working with a trainer -----------------------------------------------------------------------------------
-
-    def agree(self, flags: Sequence[bool]) -> list[bool]:
-        """See :meth:`Store.agree`."""
-        return self._any(flags)
 
     def barrier(self) -> None:
         """See :meth:`Store.barrier`."""

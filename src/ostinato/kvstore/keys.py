@@ -13,8 +13,27 @@ from ostinato.optim.row_sparse_gradient import RowSparse
 
 
 def key_list(key: Key | Sequence[Key]) -> list[Key]:
-    """The keys of a call as a list."""
-    return list(key) if isinstance(key, (list, tuple)) else [key]  # pyrefly: ignore
+    """The keys of a call as a list.
+
+    :raises ArgumentTypeError: one is neither a number nor text.
+    """
+    keys = list(key) if isinstance(key, (list, tuple)) else [key]
+    for one in keys:
+        if isinstance(one, bool) or not isinstance(one, (int, str)):
+            raise ArgumentTypeError(
+                f"A key is a number or text, not {type(one).__name__}.", advice="Give one key, or a list of keys."
+            )
+    return keys  # pyrefly: ignore
+
+
+def single_key(key: Any) -> Key:
+    """The key of a call that takes one.
+
+    :raises ArgumentTypeError: it is a list, or no key.
+    """
+    if isinstance(key, (list, tuple)):
+        raise ArgumentTypeError("One key is needed, and a list was given.", advice="Call this for each key.")
+    return key_list(key)[0]
 
 
 def arranged(key: Key | Sequence[Key], values: Any) -> dict[Key, list[Any]]:
@@ -24,6 +43,7 @@ def arranged(key: Key | Sequence[Key], values: Any) -> dict[Key, list[Any]]:
 
     :raises ArgumentValueError: there are not as many values as keys.
     """
+    key_list(key)
     if not isinstance(key, (list, tuple)):
         return {key: _replica_list(values)}  # pyrefly: ignore
     if not isinstance(values, (list, tuple)) or len(values) != len(key):
@@ -55,11 +75,8 @@ class KeyKind:
         self._kind: type | None = None
 
     def check(self, keys: Sequence[Key]) -> None:
-        """:raises ArgumentTypeError: a key is neither a number nor text.
-        :raises ArgumentValueError: a key is of the other kind."""
+        """:raises ArgumentValueError: a key is of the other kind."""
         for key in keys:
-            if not isinstance(key, (int, str)) or isinstance(key, bool):
-                raise ArgumentTypeError(f"A key is a number or text, not {type(key).__name__}.", key=key)
             kind = str if isinstance(key, str) else int
             if self._kind is None:
                 self._kind = kind

@@ -12,12 +12,15 @@ from torch import Tensor
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore.built_in_store import (
     BuiltInStore,
+    check_residuals,
+    check_saved_states,
     checked_optimizer,
     no_compression,
     no_optimizer,
     refuse_compression,
 )
 from ostinato.kvstore.compression import CompressionScheme, Compressor, add_decoded, is_finite, residuals_for_rank
+from ostinato.kvstore.keys import single_key
 from ostinato.kvstore.loss_scaler import all_finite
 from ostinato.kvstore.registry import register_built_in
 from ostinato.kvstore.replica_updaters import refresh_master_copy
@@ -123,7 +126,7 @@ class LocalStore(BuiltInStore):
 
     def set_value(self, key: Key, value: Tensor) -> None:
         """See :meth:`Store.set_value`."""
-        self._known(key, [])
+        self._known(single_key(key), [])
         self._check_tensor(key, value)
         self._caught_up(key)
         self._stored[key].copy_(value.detach())
@@ -153,16 +156,17 @@ class LocalStore(BuiltInStore):
 
     def load_optimizer_states(self, states: Mapping[str, Any]) -> None:
         """See :meth:`Store.load_optimizer_states`."""
-        self._updating().load_state_dict(states)
+        self._updating().load_state_dict(check_saved_states(states))
 
     def rows_in_parts(self, key: Key) -> Tensor:
         """See :meth:`Store.rows_in_parts`: the whole table, which no other process has a part of."""
-        self._known(key, [])
+        self._known(single_key(key), [])
         return self._stored[key]
 
     def load_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
         """See :meth:`Store.load_rows`."""
-        self._known(key, [])
+        self._known(single_key(key), [])
+        self._check_rows(key, rows)
         self._stored[key].copy_(read_whole(rows, self._stored[key].shape))
 
     def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
@@ -180,7 +184,7 @@ class LocalStore(BuiltInStore):
 
     def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
         """See :meth:`Store.load_residuals`."""
-        if not residuals:
+        if not check_residuals(residuals):
             return
         if self._scheme is None:
             raise no_compression()

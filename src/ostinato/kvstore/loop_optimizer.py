@@ -11,7 +11,7 @@ from torch import nn
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore.parameter_trainer import ParameterTrainer
-from ostinato.optim.rules.argument_checks import require_number
+from ostinato.optim.argument_checks import require_flag, require_number
 
 
 class LoopOptimizer:
@@ -47,11 +47,14 @@ class LoopOptimizer:
             )
         if isinstance(models, nn.Module):
             raise ArgumentTypeError("models is one model, and a list is needed.", advice="Write [model].")
+        models = list(models) if isinstance(models, Iterable) else [models]
+        if not all(isinstance(model, nn.Module) for model in models):
+            raise ArgumentTypeError(f"models is {models!r}, and a list of models is needed.", advice="Write [model].")
         if batch_size is not None and not require_number("batch_size", batch_size) > 0:
             raise ArgumentValueError(f"The batch size is {batch_size!r}.", advice="Give a number above 0, or None.")
         self.trainer = trainer
         self.batch_size = batch_size
-        self.ignore_stale_grad = ignore_stale_grad
+        self.ignore_stale_grad = require_flag("ignore_stale_grad", ignore_stale_grad)
         mine = weakref.ref(self)
 
         # A plain function: a model that is copied before it runs does not copy the trainer along.

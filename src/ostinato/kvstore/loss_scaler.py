@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentValueError
+from ostinato.optim.argument_checks import require_mapping, require_number
 from ostinato.optim.row_sparse_gradient import RowSparse
-from ostinato.optim.rules.argument_checks import require_number
 
 
 class LossScaler:
@@ -76,6 +76,13 @@ class LossScaler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state; the scale is brought between this scaler's limits."""
+        require_mapping("The state of a loss scaler", state, "Give what state_dict() gave.")
+        for part in ("loss_scale", "clean_steps"):
+            if part not in state:
+                raise ArgumentValueError(
+                    f"The state of a loss scaler has no part {part!r}.", advice="Give what state_dict() gave."
+                )
+            require_number(part, state[part])
         self.loss_scale = min(self.maximum, max(self.minimum, float(state["loss_scale"])))
         self.clean_steps = int(state["clean_steps"])
 

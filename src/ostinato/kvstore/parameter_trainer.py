@@ -33,9 +33,9 @@ from ostinato.kvstore.tables import TableParameter
 from ostinato.kvstore.trainer_state import TrainerState
 from ostinato.kvstore.trainer_state_files import read_states, write_states
 from ostinato.kvstore.weight_versions import WeightVersions
+from ostinato.optim.argument_checks import require_finite, require_flag, require_mapping, require_number, require_path
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.row_sparse_gradient import RowSparse
-from ostinato.optim.rules.argument_checks import require_finite, require_number
 
 _log = logging.getLogger(__name__)
 
@@ -90,8 +90,11 @@ class ParameterTrainer:
     ) -> None:
         if compression_params is not None and not isinstance(compression_params, Mapping):
             CompressionScheme.from_params(compression_params)  # says what is wrong
-        if update_on_kvstore not in (None, True, False):
-            raise ArgumentTypeError(f"update_on_kvstore is True, False or None, not {update_on_kvstore!r}.")
+        if update_on_kvstore is not None and not isinstance(update_on_kvstore, bool):
+            raise ArgumentTypeError(
+                f"update_on_kvstore is True, False or None, not {update_on_kvstore!r}.",
+                advice="Leave it out to let the store decide.",
+            )
         self._handles = bind_parameters(params)
         self._optimizer = bind_optimizer(optimizer, optimizer_params, self._handles)
         check_aggregation(update_on_kvstore, self._optimizer.aggregate_num > 1)
@@ -175,6 +178,9 @@ class ParameterTrainer:
             not finite. Nothing is set then.
         :raises ArgumentTypeError: a factor is no number. Nothing is set then.
         """
+        for given in (lr_mult, wd_mult):
+            if given is not None:
+                require_mapping("The multipliers", given, "Write {'bias': 2.0}.")
         for name, factor in (*(lr_mult or {}).items(), *(wd_mult or {}).items()):
             require_finite(f"The multiplier of {self._handle(name).name!r}", factor)
         for name, factor in (lr_mult or {}).items():
@@ -184,6 +190,7 @@ class ParameterTrainer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients. Parameters with ``grad_req`` write need no clearing."""
+        require_flag("set_to_none", set_to_none)
         for handle in self._handles:
             handle.zero_grad(set_to_none)
 
@@ -216,6 +223,7 @@ class ParameterTrainer:
         :raises UpdateRefusedError: such a parameter exists and is not ignored; or the batch size changed and the
             store's copy of the optimizer cannot follow.
         """
+        require_flag("ignore_stale_grad", ignore_stale_grad)
         self._rescale(batch_size)
         self.open()
         self._check_workers_agree()
@@ -244,6 +252,7 @@ class ParameterTrainer:
         :raises StateError: some gradients are not added up yet. Nothing is changed then.
         :raises UpdateRefusedError: see :meth:`step`.
         """
+        require_flag("ignore_stale_grad", ignore_stale_grad)
         self.open()
         self._refuse_on_store("update")
         self._rescale(batch_size)
@@ -400,6 +409,13 @@ class ParameterTrainer:
         """Multiply a loss, or each of a list of losses, by the loss scale; the next step divides by it again."""
         if self.loss_scaler is None:
             raise StateError("This trainer scales no losses.", advice="Set trainer.loss_scaler = LossScaler() first.")
+        if not isinstance(loss, Tensor) and not (
+            isinstance(loss, (list, tuple)) and all(isinstance(one, Tensor) for one in loss)
+        ):
+            raise ArgumentTypeError(
+                f"A loss is a tensor, or a list of tensors, not {type(loss).__name__}.",
+                advice="Scale the loss before backward().",
+            )
         self._scale = self._original_scale / self._loss_scale
         if isinstance(loss, Tensor):
             return loss * self._loss_scale
@@ -534,6 +550,7 @@ class ParameterTrainer:
         :raises OSError: the file cannot be written.
         :raises ContractError: the store updates, and a parameter has no shape yet.
         """
+        file = require_path("path", path)
         self.open()
         if self._updates_on_store and self._queue:
             raise ContractError(
@@ -545,7 +562,7 @@ class ParameterTrainer:
         failure: Exception | None = None
         if store is None or store.rank == 0:
             try:
-                write_states(Path(path), state)
+                write_states(file, state)
             except Exception as error:
                 failure = error
         # The other ranks wait, so that the file is there for all when this returns, or for none.
@@ -561,7 +578,7 @@ class ParameterTrainer:
         :raises BadInputError: the file cannot be read, or is damaged.
         :raises ArgumentValueError: what it holds does not fit; see :meth:`load_state_dict`. Nothing is changed then.
         """
-        self.load_state_dict(read_states(Path(path), self._optimizer, self._handles))
+        self.load_state_dict(read_states(require_path("path", path), self._optimizer, self._handles))
 
     # --- opening --------------------------------------------------------------------------------------------------
 
@@ -577,8 +594,8 @@ class ParameterTrainer:
             )
 
     def _handle(self, name: str) -> ParameterHandle:
-        if name not in self._by_name:
-            raise ArgumentValueError(f"No parameter is named {name!r}.", advice=did_you_mean(name, self._by_name))
+        if not isinstance(name, str) or name not in self._by_name:
+            raise ArgumentValueError(f"No parameter is named {name!r}.", advice=did_you_mean(str(name), self._by_name))
         return self._by_name[name]
 
     def _initialize_parameters(self) -> None:

@@ -25,8 +25,8 @@ from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError, StateError
+from ostinato.optim.argument_checks import require_finite, require_text
 from ostinato.optim.row_sparse_gradient import RowSparse
-from ostinato.optim.rules.argument_checks import require_finite
 
 GradReq = Literal["write", "add", "null"]
 
@@ -43,7 +43,12 @@ class ParameterHandle:
     """``"row_sparse"`` for :class:`ostinato.kvstore.tables.TableParameter`, whose rows live on the store."""
 
     def __init__(self, name: str, replicas: Sequence[Parameter]) -> None:
-        self.name = name
+        self.name = require_text("The name of a parameter", name)
+        if not isinstance(replicas, (list, tuple)) or not all(isinstance(one, Tensor) for one in replicas):
+            raise ArgumentTypeError(
+                f"The replicas of {name!r} are a list of parameters, not {type(replicas).__name__}.",
+                advice="Write [parameter].",
+            )
         self.replicas = list(replicas)
         if not self.replicas:
             raise ArgumentValueError(f"The parameter {name!r} has no replica.", advice="Give one for each device.")
@@ -176,7 +181,8 @@ class ParameterHandle:
             )
         if tuple(value.shape) != tuple(self.shape):
             raise ArgumentValueError(
-                f"{self.name!r} has the shape {tuple(self.shape)}, and the new value has {tuple(value.shape)}."
+                f"{self.name!r} has the shape {tuple(self.shape)}, and the new value has {tuple(value.shape)}.",
+                advice="Give a value of the parameter's shape.",
             )
 
     def list_row_sparse_data(self, row_ids: Tensor) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore.store import Store
+from ostinato.optim.argument_checks import require_text
 from ostinato.optim.nearest_names import did_you_mean
 
 StoreFactory: TypeAlias = Callable[[str, Any], Store]
@@ -31,7 +32,7 @@ def register(store: type[Store], name: str | None = None) -> type[Store]:
     """
     if not (isinstance(store, type) and issubclass(store, Store)):
         raise ArgumentTypeError(f"{store!r} is not a class derived from Store.", advice="Derive it from Store.")
-    name = (name or store.__name__).lower()
+    name = require_text("The name of a store", store.__name__ if name is None else name).lower()
     if name in _plug_ins or name in _built_in:
         warnings.warn(
             f"The store name {name!r} was taken; from now on it means {store.__module__}.{store.__qualname__}.",
@@ -81,8 +82,6 @@ def create(name: str = "local", group: Any = None) -> Store:
     :raises ArgumentTypeError: the name is not text.
     :raises ArgumentValueError: there is no such store.
     """
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"The name of a store is text, not {type(name).__name__}.")
-    found = canonical_name(name)
+    found = canonical_name(require_text("The name of a store", name))
     factory = _plug_ins.get(found) or _built_in[found]
     return factory(found, group)

@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from ostinato.dist.per_rank import PerRank
 from ostinato.optim.rules.missed_steps import MISSED_STEPS
 from ostinato.optim.rules.torch_optimizer import TORCH
-from ostinato.runs.row_cut import RowCutTable
+from ostinato.runs.row_cut import RowCut, RowCutTable
 
 Leaf: TypeAlias = Tensor | RowCutTable
 
@@ -89,3 +90,12 @@ def with_leaves(tree: Any, found: Mapping[tuple[Any, ...], Any], path: tuple[Any
 def changed(tree: Any, change: Callable[[Any], Any]) -> Any:
     """The same tree with every leaf of :func:`leaves` changed."""
     return with_leaves(tree, {path: change(leaf) for path, leaf in leaves(tree)})
+
+
+def holds_parts(tree: Any) -> bool:
+    """Whether a tree holds parts as ranks hand them over to be saved."""
+    if isinstance(tree, Mapping):
+        return any(holds_parts(part) for part in tree.values())
+    if isinstance(tree, (list, tuple)):
+        return any(holds_parts(part) for part in tree)
+    return isinstance(tree, (RowCut, PerRank))

@@ -32,7 +32,7 @@ from ostinato.kvstore.store import Key
 from ostinato.optim.rules import Updater
 from ostinato.runs.row_cut import RowCut
 
-SLICES_FILE = "optimizer_slices"
+SLICES_FILE = "slices"
 """What the files begin with to which ranks save their parts of optimizer states."""
 
 

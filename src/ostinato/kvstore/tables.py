@@ -17,6 +17,7 @@ from torch.nn import Parameter
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.kvstore.parameters import ParameterHandle
+from ostinato.kvstore.replicas import checked_device
 from ostinato.optim.row_sparse_gradient import RowSparse
 
 
@@ -41,7 +42,7 @@ class PulledRows:
         """
         if not isinstance(row_ids, Tensor) or row_ids.is_floating_point() or row_ids.dtype == torch.bool:
             kind = row_ids.dtype if isinstance(row_ids, Tensor) else type(row_ids).__name__
-            raise ArgumentTypeError(f"Row numbers are a tensor of integers, not {kind}.")
+            raise ArgumentTypeError(f"Row numbers are a tensor of integers, not {kind}.", advice="Use torch.tensor().")
         asked = row_ids.to(self.indices.dtype)
         missing = ~torch.isin(asked, self.indices)
         if bool(missing.any()):
@@ -66,12 +67,31 @@ class TableParameter(ParameterHandle):
     def __init__(
         self, name: str, initial: Tensor | RowSparse, devices: Sequence[torch.device | str] = ("cpu",)
     ) -> None:
+        if not isinstance(initial, (Tensor, RowSparse)):
+            raise ArgumentTypeError(
+                f"The table {name!r} begins with a tensor or with rows of it, not {type(initial).__name__}.",
+                advice="Use torch.as_tensor(), or RowSparse for the rows that are not zero.",
+            )
+        if not initial.dtype.is_floating_point or not len(initial.shape):
+            raise ArgumentTypeError(
+                f"The table {name!r} begins with {str(initial.dtype).removeprefix('torch.')} numbers of shape "
+                f"{tuple(initial.shape)}, and rows of floating point are trained.",
+                advice="Convert it with .float(), and give it a dimension for its rows.",
+            )
+        if isinstance(devices, (str, torch.device)) or not isinstance(devices, Sequence) or not devices:
+            raise ArgumentTypeError(
+                f"devices is {devices!r}, and a list of devices is needed.", advice="Write ['cpu'], say."
+            )
         self._initial: Tensor | RowSparse | None = initial
         self._shape = torch.Size(initial.shape)
         self._dtype = initial.dtype
         # Stand-ins without rows: they carry the multipliers and say on which devices the replicas are.
         super().__init__(
-            name, [Parameter(torch.empty((0, *self._shape[1:]), dtype=self._dtype, device=d)) for d in devices]
+            name,
+            [
+                Parameter(torch.empty((0, *self._shape[1:]), dtype=self._dtype, device=checked_device(d)))
+                for d in devices
+            ],
         )
         self._pulled: list[list[PulledRows]] = [[] for _ in self.replicas]
         self._trainer: weakref.ref[Any] | None = None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ostinato.errors import ArgumentValueError
 from ostinato.kvstore.compression import CompressionScheme, Compressor
 from ostinato.kvstore.loss_scaler import LossScaler
 from ostinato.kvstore.parameters import ParameterHandle
 from ostinato.kvstore.replica_updaters import ReplicaUpdaters
+from ostinato.kvstore.saved_leaves import holds_parts
 from ostinato.kvstore.store import Store
 from ostinato.kvstore.tables import TableParameter
 from ostinato.kvstore.trainer_states import (
@@ -46,6 +48,7 @@ class TrainerState:
         self._updaters = updaters
         self._compression = compression
         self._waiting: dict[str, Any] | None = None
+        self._handed_over: dict[str, Any] | None = None  # in parts, to the last who asked
 
     def saved(
         self, store: Store | None, *, updates_on_store: bool, scaler: LossScaler | None, in_parts: bool
@@ -78,16 +81,34 @@ class TrainerState:
             if in_parts:
                 state["tables"] = self._waiting["tables"]
         state["loss_scaler"] = None if scaler is None else scaler.state_dict()
+        if in_parts:
+            self._handed_over = state
         return state
 
     def load(self, state: Mapping[str, Any], scaler: LossScaler | None) -> None:
         """Check a state, take its settings, and let the rest wait for :meth:`take`; see
         :meth:`~ostinato.kvstore.ParameterTrainer.load_state_dict`."""
         check_form(state)
+        if self._is_living(state):
+            return
         checked = take_settings(state, self._optimizer, self._handles, self._check_residuals)
         if scaler is not None and checked["loss_scaler"] is not None:
             scaler.load_state_dict(checked["loss_scaler"])
         self._waiting = checked
+
+    def _is_living(self, state: Mapping[str, Any]) -> bool:
+        """Whether this is what :meth:`saved` last gave, in parts: who finds nothing to load gives it back.
+
+        :raises ArgumentValueError: these are parts that were not saved and read again.
+        """
+        if state is self._handed_over:
+            return True
+        if not holds_parts([state["residuals"], state["states"], state.get("tables", {})]):
+            return False
+        raise ArgumentValueError(
+            "A state was given back in the parts that are handed over to be saved.",
+            advice="Let the ranks save it together (Snapshot does) and load that, or use state_dict() alone.",
+        )
 
     def keep(self) -> None:
         """The tensors may be living ones, which somebody trains on with until :meth:`take` comes: copy them."""

@@ -52,7 +52,7 @@ _PARTS = {
     "optimizer": Mapping,
     "states": Mapping,
     "counts": Mapping,
-    "residuals": (Sequence, RankStates),
+    "residuals": (Sequence, RankStates, PerRank),
     "tables": Mapping,
 }
 

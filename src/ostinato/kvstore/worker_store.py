@@ -15,6 +15,8 @@ from ostinato.dist.per_rank import PerRank
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, OstinatoError, StateError
 from ostinato.kvstore.built_in_store import (
     BuiltInStore,
+    check_residuals,
+    check_saved_states,
     checked_group,
     checked_optimizer,
     no_compression,
@@ -23,6 +25,7 @@ from ostinato.kvstore.built_in_store import (
 )
 from ostinato.kvstore.collective_calls import seat_of_this_process
 from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finite, residuals_for_rank
+from ostinato.kvstore.keys import single_key
 from ostinato.kvstore.registry import register_built_in
 from ostinato.kvstore.row_sparse_exchange import row_borders
 from ostinato.kvstore.row_sparse_tables import ROWS_FILE, big_array_bound, checked_row_ids
@@ -77,7 +80,16 @@ class AsyncStore(BuiltInStore):
     ) -> None:
         super().__init__(type)
         self._group = checked_group(group)
+        if transport is not None and not callable(getattr(transport, "request", None)):
+            raise ArgumentTypeError(
+                f"The transport is {transport.__class__.__name__}, which takes no requests.",
+                advice="Leave it out to take the one that the environment names.",
+            )
         self._transport = transport
+        if staleness is not None and (isinstance(staleness, bool) or not isinstance(staleness, int) or staleness < 0):
+            raise ArgumentValueError(
+                f"The staleness bound is {staleness!r}.", advice="Give a whole number of pushes from 0 up, or None."
+            )
         self._staleness = staleness
         self._placed: dict[Key, Placed] = {}
         self._numbers: dict[Key, int] = {}
@@ -238,7 +250,7 @@ class AsyncStore(BuiltInStore):
 
     def set_value(self, key: Key, value: Tensor) -> None:
         """See :meth:`Store.set_value`. All workers wait for one another."""
-        self._known(key, [])
+        self._known(single_key(key), [])
         self._check_tensor(key, value)
         placed = self._placed[key]
         self.barrier()  # what others pushed before comes before
@@ -430,7 +442,7 @@ class AsyncStore(BuiltInStore):
     def rows_in_parts(self, key: Key) -> Tensor | RowCut:
         """See :meth:`Store.rows_in_parts`. Every worker pulls its share of the rows."""
         rank, size = self._seat()
-        self._known(key, [])
+        self._known(single_key(key), [])
         total = self._placed[key].shape[0]
         first, last = row_borders(total, size)[rank : rank + 2]
         rows = self._rows(key, torch.arange(first, last)).values
@@ -438,7 +450,8 @@ class AsyncStore(BuiltInStore):
 
     def load_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
         """See :meth:`Store.load_rows`. Worker 0 hands them to the servers, part by part, and the others wait for it."""
-        self._known(key, [])
+        self._known(single_key(key), [])
+        self._check_rows(key, rows)
         placed = self._placed[key]
         self.barrier()
         if self.rank == 0:
@@ -453,6 +466,7 @@ class AsyncStore(BuiltInStore):
         :raises StateError: keys are not initialised yet, so it is not known which server takes what.
         """
         optimizer = self._updating()
+        check_saved_states(states)
         missing = [key for key in states["states"] if key not in self._placed]
         if missing:
             raise StateError(
@@ -510,7 +524,7 @@ class AsyncStore(BuiltInStore):
 
     def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
         """See :meth:`Store.load_residuals`."""
-        if not residuals:
+        if not check_residuals(residuals):
             return
         if self._compressor is None:
             raise no_compression()

@@ -60,8 +60,7 @@ class AdaBelief(BlockOptimizer):
         means, variances = block.states["exp_avg"], block.states["exp_avg_var"]
         if decay:
             torch._foreach_mul_(block.weights, 1 - rate * decay)
-        torch._foreach_mul_(means, beta1)
-        torch._foreach_add_(means, block.gradients, alpha=1 - beta1)
+        torch._foreach_lerp_(means, block.gradients, 1 - beta1)
         surprises = torch._foreach_sub(block.gradients, means)
         torch._foreach_mul_(variances, beta2)
         torch._foreach_addcmul_(variances, surprises, surprises, value=1 - beta2)

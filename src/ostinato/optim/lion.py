@@ -44,12 +44,10 @@ class Lion(BlockOptimizer):
         means = block.states["exp_avg"]
         if decay:
             torch._foreach_mul_(block.weights, 1 - rate * decay)
-        directions = torch._foreach_mul(means, beta1)
-        torch._foreach_add_(directions, block.gradients, alpha=1 - beta1)
+        directions = torch._foreach_lerp(means, block.gradients, 1 - beta1)
         torch._foreach_sign_(directions)
         torch._foreach_add_(block.weights, directions, alpha=-rate)
-        torch._foreach_mul_(means, beta2)
-        torch._foreach_add_(means, block.gradients, alpha=1 - beta2)
+        torch._foreach_lerp_(means, block.gradients, 1 - beta2)
 
 
 def build_lion(groups: list[dict[str, Any]], options: OptimizerOptions) -> Lion:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
+from ostinato.optim.argument_checks import require_tensor
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,10 @@ class RowSparse:
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
+        if not isinstance(self.indices, Tensor) or not isinstance(self.values, Tensor):
+            require_tensor("A list of row numbers", self.indices)
+            require_tensor("A list of rows", self.values)
+        object.__setattr__(self, "shape", _checked_shape(self.shape))
         if self.indices.dtype != torch.int64:
             raise ArgumentTypeError(
                 f"Row numbers are int64, and these are {str(self.indices.dtype).removeprefix('torch.')}.",
@@ -60,7 +66,13 @@ class RowSparse:
         :param shape: the shape of the whole table.
         :raises ArgumentValueError: a row number is negative or too large for the table.
         """
-        flat = indices.reshape(-1).to(torch.int64)
+        shape = _checked_shape(shape)
+        flat = require_tensor("A list of row numbers", indices).reshape(-1).to(torch.int64)
+        if require_tensor("A list of rows", values).numel() != len(flat) * math.prod(shape[1:]) or not shape:
+            raise ArgumentValueError(
+                f"{len(flat)} row numbers and rows of shape {tuple(values.shape)} make no table of shape {shape}.",
+                advice="Give one row of the table's width for each number.",
+            )
         rows = values.reshape(len(flat), *shape[1:])
         unique, place = torch.unique(flat, return_inverse=True)  # sorted
         if len(unique) == len(flat):
@@ -75,6 +87,7 @@ class RowSparse:
 
         :raises ArgumentTypeError: the tensor is not COO, or more than its first dimension is sparse.
         """
+        require_tensor("A row-sparse gradient", tensor)
         if tensor.layout != torch.sparse_coo or tensor.sparse_dim() != 1:
             raise ArgumentTypeError(
                 f"A row-sparse gradient comes from a COO tensor that is sparse in its first dimension only; this one "
@@ -142,3 +155,13 @@ class RowSparse:
                     rows=self.shape[0],
                 )
         return self
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    if type(shape) is torch.Size or (
+        isinstance(shape, (list, tuple)) and all(type(size) is int and size >= 0 for size in shape)
+    ):
+        return tuple(shape)
+    raise ArgumentTypeError(
+        f"The shape of a table is a tuple of sizes, not {shape!r}.", advice="Write (rows, columns)."
+    )

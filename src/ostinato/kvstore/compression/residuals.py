@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ostinato.errors import StateError
+from ostinato.errors import ArgumentTypeError, StateError
 from ostinato.kvstore.compression.quantising import quantise
 from ostinato.kvstore.compression.scheme import CompressionScheme
+from ostinato.optim.argument_checks import require_mapping, require_tensor
 
 Key = int | str
 
@@ -41,6 +42,9 @@ class Compressor:
 
     def compress(self, key: Key, gradient: Tensor, packed: Tensor | None = None) -> Tensor:
         """Give the words of one gradient: see :func:`quantise`. Any shape; contiguous, float32."""
+        require_tensor("A gradient", gradient)
+        if isinstance(key, bool) or not isinstance(key, (int, str)):
+            raise ArgumentTypeError(f"A key is a number or text, not {type(key).__name__}.", advice="Give a key.")
         return self.compress_together([(key, gradient.numel())], gradient.reshape(-1), packed)
 
     def compress_together(
@@ -137,8 +141,12 @@ class Compressor:
         self._residuals = summed
 
     def _read(self, state: Mapping[str, Any]) -> dict[Key, Tensor]:
+        require_mapping("The state of compression", state, "Give what state_dict() gave.")
         if state.get("format") != 1 or not isinstance(state.get("residuals"), Mapping):
-            raise StateError("This is not a state of gradient compression that this version can read.")
+            raise StateError(
+                "This is not a state of gradient compression that this version can read.",
+                advice="Give what state_dict() gave, or start with fresh residuals.",
+            )
         if state.get("type") != self.scheme.type:
             # Residuals are at home under any threshold of their type, but those of 1bit and 2bit differ in size.
             raise StateError(

@@ -59,7 +59,9 @@ class CompressionScheme:
                 type=self.type,
             )
         if isinstance(self.threshold, bool) or not isinstance(self.threshold, int | float | np.floating):
-            raise ArgumentTypeError(f"The threshold of gradient compression is a number, not {self.threshold!r}.")
+            raise ArgumentTypeError(
+                f"The threshold of gradient compression is a number, not {self.threshold!r}.", advice="Write 0.5, say."
+            )
         with np.errstate(over="ignore"):
             threshold = float(np.float32(self.threshold))
         if not math.isfinite(threshold) or (self.type == "2bit" and threshold <= 0):

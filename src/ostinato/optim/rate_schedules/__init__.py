@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from ostinato.errors import ArgumentValueError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
+from ostinato.optim.argument_checks import require_mapping, require_text
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.rate_schedules.cosine import CosineSchedule
 from ostinato.optim.rate_schedules.factor import FactorSchedule
@@ -32,10 +34,26 @@ def create_schedule(name: str, **arguments: Any) -> RateSchedule:
     """Make a schedule by its name, whatever its case.
 
     :raises ArgumentValueError: there is no such schedule.
+    :raises ArgumentTypeError: an argument is unknown to it, or one that it needs is missing.
     """
-    cls = _CLASSES.get(name.lower())
+    cls = _CLASSES.get(require_text("The name of a schedule", name).lower())
     if cls is None:
         raise ArgumentValueError(f"There is no rate schedule called {name!r}.", advice=did_you_mean(name, _CLASSES))
+    known = set(inspect.signature(cls).parameters)
+    for keyword in arguments:
+        if keyword not in known:
+            raise ArgumentTypeError(
+                f"The schedule {cls.name} has no argument {keyword!r}.", advice=did_you_mean(keyword, known)
+            )
+    missing = [
+        each.name
+        for each in inspect.signature(cls).parameters.values()
+        if each.default is each.empty and each.name not in arguments
+    ]
+    if missing:
+        raise ArgumentTypeError(
+            f"The schedule {cls.name} needs {' and '.join(missing)}.", advice=f"Write {missing[0]}=... ."
+        )
     return cls(**arguments)
 
 
@@ -44,6 +62,8 @@ def schedule_from_state(state: Mapping[str, Any]) -> RateSchedule:
 
     :raises ArgumentValueError: the schedule or the format is not known.
     """
-    made = create_schedule(str(state.get("name")), **state.get("arguments", {}))
+    require_mapping("The state of a schedule", state, "Give what its state_dict() gave.")
+    arguments = require_mapping("The arguments of a schedule", state.get("arguments"), "Give a whole state.")
+    made = create_schedule(str(state.get("name")), **arguments)
     made.load_state_dict(state)
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from ostinato.optim.argument_checks import require_finite
 from ostinato.optim.rate_schedules.schedule import RateSchedule, WarmUpMode, require_room_after_warm_up
 
 
@@ -29,7 +30,7 @@ class CosineSchedule(RateSchedule):
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         require_room_after_warm_up(max_update, warmup_steps)
         self.max_update = max_update
-        self.final_lr = float(final_lr)
+        self.final_lr = require_finite("final_lr", final_lr)
 
     def _after_warm_up(self, num_update: int) -> float:
         way = (min(num_update, self.max_update) - self.warmup_steps) / (self.max_update - self.warmup_steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ostinato.errors import ArgumentValueError
+from ostinato.optim.argument_checks import require_finite, require_number
 from ostinato.optim.rate_schedules.schedule import RateSchedule, WarmUpMode, require_integer
 
 
@@ -34,11 +35,12 @@ class FactorSchedule(RateSchedule):
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         require_integer("step", step)
         if step < 1:
-            raise ArgumentValueError(f"step is {step}, and a rate changes after at least 1 update.")
-        require_reducing(factor)
+            raise ArgumentValueError(
+                f"step is {step}, and a rate changes after at least 1 update.", advice="Give a step above 0."
+            )
         self.step = step
-        self.factor = float(factor)
-        self.stop_factor_lr = float(stop_factor_lr)
+        self.factor = require_reducing(factor)
+        self.stop_factor_lr = require_finite("stop_factor_lr", stop_factor_lr)
 
     def _after_warm_up(self, num_update: int) -> float:
         reductions = max(0, (num_update - 1) // self.step)
@@ -50,12 +52,15 @@ class FactorSchedule(RateSchedule):
         return {"step": self.step, "factor": self.factor, "stop_factor_lr": self.stop_factor_lr}
 
 
-def require_reducing(factor: float) -> None:
+def require_reducing(factor: float) -> float:
     """Refuse a factor that would let the rate grow.
 
+    :raises ArgumentTypeError: ``factor`` is no number.
     :raises ArgumentValueError: ``factor`` is above 1.
     """
-    if not factor <= 1:
+    number = require_number("factor", factor)
+    if not number <= 1:
         raise ArgumentValueError(
             f"factor is {factor}, and the rate would grow without end.", advice="Give a factor of at most 1."
         )
+    return number

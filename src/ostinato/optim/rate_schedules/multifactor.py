@@ -39,9 +39,8 @@ class MultiFactorSchedule(RateSchedule):
                 f"step is {step}, and the update numbers have to ascend from at least 1.",
                 advice="Sort them and name each once.",
             )
-        require_reducing(factor)
         self.step = list(step)
-        self.factor = float(factor)
+        self.factor = require_reducing(factor)
 
     def _after_warm_up(self, num_update: int) -> float:
         return self.base_lr * self.factor ** bisect_left(self.step, num_update)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from ostinato.errors import ArgumentValueError, ContractError
+from ostinato.optim.argument_checks import require_finite, require_mapping, require_number
 
 FORMAT = 1
 
@@ -51,7 +52,7 @@ class RateSchedule(ABC):
                 f"There is no warm-up called {warmup_mode!r}.", advice="Use 'linear' or 'constant'."
             )
         self.warmup_steps = warmup_steps
-        self.warmup_begin_lr = float(warmup_begin_lr)
+        self.warmup_begin_lr = require_finite("warmup_begin_lr", warmup_begin_lr)
         self.warmup_mode = warmup_mode
         self.base_lr = base_lr
 
@@ -62,6 +63,7 @@ class RateSchedule(ABC):
 
     @base_lr.setter
     def base_lr(self, value: float) -> None:
+        value = require_number("base_lr", value)
         if not self.warmup_begin_lr <= value < math.inf:
             raise ArgumentValueError(
                 f"The base rate {value} is lower than the rate {self.warmup_begin_lr} that the warm-up begins with."
@@ -75,6 +77,10 @@ class RateSchedule(ABC):
 
     def __call__(self, num_update: int) -> float:
         """Give the rate of update ``num_update``, counted from 1."""
+        if require_finite("num_update", num_update) < 0:
+            raise ArgumentValueError(
+                f"The rate of update {num_update} was asked for.", advice="Updates are counted from 1."
+            )
         if num_update < self.warmup_steps:
             if self.warmup_mode == "constant":
                 return self.warmup_begin_lr
@@ -109,6 +115,7 @@ class RateSchedule(ABC):
         :raises ArgumentValueError: the state is of another kind of schedule, or of an unknown format. Nothing is
             changed then.
         """
+        require_mapping("The state of a schedule", state, "Give what its state_dict() gave.")
         if state.get("format") != FORMAT or state.get("name") != self.name:
             raise ArgumentValueError(
                 f"A {self.name} schedule cannot continue from a saved {state.get('name')!r} schedule of format "
@@ -116,7 +123,12 @@ class RateSchedule(ABC):
                 advice="Build the same kind of schedule before loading, or go on without loading it.",
             )
         # Made first and taken over whole, so that values which are refused change nothing.
-        self.__dict__.update(type(self)(**state["arguments"]).__dict__)
+        try:
+            self.__dict__.update(type(self)(**state["arguments"]).__dict__)
+        except (KeyError, TypeError) as error:
+            raise ArgumentValueError(
+                f"The state of a {self.name} schedule is damaged: {error}.", advice="Give what its state_dict() gave."
+            ) from error
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
@@ -142,7 +154,9 @@ def require_room_after_warm_up(max_update: int, warmup_steps: int) -> None:
     """
     require_integer("max_update", max_update)
     if max_update < 1:
-        raise ArgumentValueError(f"max_update is {max_update}, and a schedule lasts at least 1 update.")
+        raise ArgumentValueError(
+            f"max_update is {max_update}, and a schedule lasts at least 1 update.", advice="Give a max_update above 0."
+        )
     if warmup_steps >= max_update:
         raise ArgumentValueError(
             f"The warm-up of {warmup_steps} updates leaves nothing of a schedule that ends at update {max_update}.",

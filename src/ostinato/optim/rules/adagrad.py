@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentValueError
+from ostinato.optim.argument_checks import require_not_negative
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules.adam import spreads
-from ostinato.optim.rules.argument_checks import require_not_negative
 from ostinato.optim.rules.blocks import Block, Job
 from ostinato.optim.rules.optimizer import Gradient, Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -43,8 +43,8 @@ class AdaGrad(Optimizer):
         decay = self.wd * self._multiplier(index, "wd_mult", self.wd_mult)
         if isinstance(gradient, RowSparse) and self.use_fused_step and decay:
             raise ArgumentValueError(
-                f"The gradient of weight {index!r} is row-sparse, and {self.name} cannot decay the rows that it does "
-                f"not list; its decay is {decay}.",
+                f"The gradient of weight {self.label(index)} is row-sparse, and {self.name} cannot decay the rows that "
+                f"it does not list; its decay is {decay}.",
                 advice="Set wd or the weight's wd_mult to 0, or use use_fused_step=False.",
                 index=index,
                 decay=decay,

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ostinato.optim.argument_checks import require_flag, require_fraction, require_fused, require_not_negative
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import fused_kernels
-from ostinato.optim.rules.argument_checks import require_fraction, require_fused, require_not_negative
 from ostinato.optim.rules.blocks import Block, Job
 from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -47,9 +47,9 @@ class Adam(Optimizer):
         super().__init__(**common)
         self.beta1, self.beta2 = require_fraction("beta1", beta1), require_fraction("beta2", beta2)
         self.epsilon = require_not_negative("epsilon", epsilon)
-        self.lazy_update = lazy_update
+        self.lazy_update = require_flag("lazy_update", lazy_update)
         self.state_names = ("mean", "var")
-        if lazy_update:
+        if self.lazy_update:
             require_fused(self.name, self.use_fused_step)
 
     def _plain(self, weight: Tensor, gradient: Tensor, state: State, step: Step) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from ostinato.errors import ContractError
+from ostinato.optim.argument_checks import require_not_negative
 from ostinato.optim.row_sparse_gradient import RowSparse
-from ostinato.optim.rules.argument_checks import require_not_negative
 from ostinato.optim.rules.blocks import Job
 from ostinato.optim.rules.optimizer import Gradient, Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -42,7 +42,7 @@ class GroupAdaGrad(Optimizer):
     def _require_table(self, index: Index, weight: Tensor) -> None:
         if weight.ndim != 2:
             raise ContractError(
-                f"{self.name} updates tables of rows, and weight {index!r} has shape {tuple(weight.shape)}.",
+                f"{self.name} updates tables of rows, and weight {self.label(index)} has shape {tuple(weight.shape)}.",
                 advice="Train this weight with adagrad.",
                 index=index,
             )
@@ -53,7 +53,7 @@ class GroupAdaGrad(Optimizer):
         decay = self.wd * self._multiplier(index, "wd_mult", self.wd_mult)
         if decay:
             raise ContractError(
-                f"{self.name} knows no weight decay, and that of weight {index!r} is {decay}.",
+                f"{self.name} knows no weight decay, and that of weight {self.label(index)} is {decay}.",
                 advice="Set wd or the weight's wd_mult to 0.",
                 index=index,
                 decay=decay,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ostinato.optim.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules import fused_kernels
 from ostinato.optim.rules.adam import spreads, update_moments
-from ostinato.optim.rules.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules.blocks import Block, Job, block_size, measured_blocks, whole_groups
 from ostinato.optim.rules.norms import PieceNorms, multiplied, trust_ratio
 from ostinato.optim.rules.optimizer import Optimizer, State

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ostinato.optim.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules.adam import spreads, update_moments
-from ostinato.optim.rules.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules.blocks import Block, Job, measured_blocks
 from ostinato.optim.rules.norms import PieceNorms, multiplied, trust_ratio
 from ostinato.optim.rules.optimizer import Optimizer, State

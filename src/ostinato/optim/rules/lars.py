@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ostinato.optim.argument_checks import require_flag, require_fused, require_not_negative
 from ostinato.optim.row_sparse_gradient import RowSparse
-from ostinato.optim.rules.argument_checks import require_fused, require_not_negative
 from ostinato.optim.rules.blocks import Block, Job, chosen_row_blocks, computing_dtype, measured_blocks
 from ostinato.optim.rules.norms import PieceNorms, multiplied
 from ostinato.optim.rules.optimizer import Optimizer, State
@@ -52,9 +52,9 @@ class LARS(Optimizer):
         self.momentum = require_not_negative("momentum", momentum)
         self.eta = eta
         self.epsilon = require_not_negative("epsilon", epsilon)
-        self.lazy_update = lazy_update
+        self.lazy_update = require_flag("lazy_update", lazy_update)
         self.state_names = ("momentum",) if self.momentum else ()
-        if lazy_update:
+        if self.lazy_update:
             require_fused(self.name, self.use_fused_step, self.multi_precision)
 
     def is_exempt(self, index: Index) -> bool:

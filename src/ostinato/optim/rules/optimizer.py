@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
+from ostinato.optim.argument_checks import require_mapping, require_tensor
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import fused_kernels
 from ostinato.optim.rules.blocks import (
@@ -65,7 +66,8 @@ class Optimizer(OptimizerSettings):
         States of 16-bit weights are float32. Without a master copy a UserWarning says so: the rule then runs in
         float32 and its result is rounded into the weight at every update, which loses small changes.
         """
-        reference = weight.detach()
+        check_index(index)
+        reference = require_tensor(f"Weight {self.label(index)}", weight).detach()
         state: State = {}
         if weight.dtype in HALF_PRECISION:
             reference = reference.float()
@@ -73,8 +75,8 @@ class Optimizer(OptimizerSettings):
                 state[MASTER] = reference
             else:
                 warnings.warn(
-                    f"Weight {index!r} is {str(weight.dtype).removeprefix('torch.')} and is updated without a float32 "
-                    "master copy, which loses changes that are small beside it. Use multi_precision=True.",
+                    f"Weight {self.label(index)} is {str(weight.dtype).removeprefix('torch.')} and is updated without "
+                    "a float32 master copy, which loses changes that are small beside it. Use multi_precision=True.",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -95,6 +97,9 @@ class Optimizer(OptimizerSettings):
 
         :raises ArgumentValueError: a tensor is missing or has another shape.
         """
+        check_index(index)
+        require_tensor(f"Weight {self.label(index)}", weight)
+        require_mapping(f"The state of weight {self.label(index)}", state, "Give what create_state() made.")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # fresh states warn; this one is only looked at
             fresh = self.create_state(index, torch.empty_like(weight, device="meta"))
@@ -108,7 +113,7 @@ class Optimizer(OptimizerSettings):
                 found = "none" if value is None else f"one of shape {tuple(getattr(value, 'shape', ()))}"
                 raise ArgumentValueError(
                     f"{self.name} needs the state {name!r} of shape {tuple(getattr(example, 'shape', ()))} for weight "
-                    f"{index!r}, and there is {found}.",
+                    f"{self.label(index)}, and there is {found}.",
                     advice="The state was saved for other weights, or with other settings of the optimizer.",
                     index=index,
                     state=name,
@@ -150,6 +155,7 @@ class Optimizer(OptimizerSettings):
             itself, for each device apart.
         :raises ArgumentValueError: something does not fit together. Nothing has changed then.
         """
+        check_lists(indices, weights, gradients, states)
         prepared = [as_gradient(gradient) for gradient in gradients]
         self._check_settings()
         for index, weight, gradient, state in zip(indices, weights, prepared, states, strict=True):
@@ -199,19 +205,26 @@ class Optimizer(OptimizerSettings):
 
     def _check(self, index: Index, weight: Tensor, gradient: Gradient, state: State) -> None:
         """Refuse what :meth:`update` could not carry out, before anything has changed."""
+        if not isinstance(weight, Tensor) or not isinstance(gradient, (Tensor, RowSparse)):
+            require_tensor(f"Weight {self.label(index)}", weight)
+            require_tensor(f"The gradient of weight {self.label(index)}", gradient)
         if not weight.is_floating_point():
-            raise ArgumentTypeError(f"Weight {index!r} is of {weight.dtype}, and only floating point can be trained.")
+            raise ArgumentTypeError(
+                f"Weight {self.label(index)} is of {weight.dtype}, and only floating point can be trained.",
+                advice="Convert it with .float().",
+            )
+        require_mapping(f"The state of weight {self.label(index)}", state, "Give what create_state() made.")
         if tuple(gradient.shape) != tuple(weight.shape) or gradient.device != weight.device:
             raise ArgumentValueError(
-                f"The gradient of weight {index!r} has shape {tuple(gradient.shape)} on {gradient.device}; the weight "
-                f"has {tuple(weight.shape)} on {weight.device}.",
+                f"The gradient of weight {self.label(index)} has shape {tuple(gradient.shape)} on {gradient.device}; "
+                f"the weight has {tuple(weight.shape)} on {weight.device}.",
                 advice="Give each weight its own gradient.",
                 index=index,
             )
         missing = [name for name in self.state_names if name not in state]
         if missing:
             raise ArgumentValueError(
-                f"The state of weight {index!r} lacks {', '.join(missing)}, which {self.name} needs.",
+                f"The state of weight {self.label(index)} lacks {', '.join(missing)}, which {self.name} needs.",
                 advice="Make states with create_state of this very optimizer, or load fitting ones.",
                 index=index,
                 missing=missing,
@@ -272,3 +285,26 @@ def as_gradient(gradient: Gradient) -> Gradient:
     if isinstance(gradient, Tensor) and gradient.layout != torch.strided:
         return RowSparse.from_coo(gradient)
     return gradient
+
+
+def check_lists(*lists: Any) -> None:
+    """Refuse anything but lists of one length."""
+    for given in lists:
+        if not isinstance(given, (list, tuple)):
+            raise ArgumentTypeError(
+                f"Weights are handed over in lists, and one of these is {type(given).__name__}.",
+                advice="Give a list with one entry for each weight.",
+            )
+    if len({len(given) for given in lists}) > 1:
+        raise ArgumentValueError(
+            f"The lists of a call have {', '.join(str(len(given)) for given in lists)} entries.",
+            advice="Give one entry for each weight.",
+        )
+
+
+def check_index(index: Any) -> None:
+    """Refuse what a weight cannot be known by."""
+    if isinstance(index, bool) or not isinstance(index, (int, str)):
+        raise ArgumentTypeError(
+            f"A weight is known by a number or a name, not by {type(index).__name__}.", advice="Give its index."
+        )

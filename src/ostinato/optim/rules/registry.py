@@ -5,10 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any, TypeVar
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, DeprecatedArgumentError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.rules.optimizer import Optimizer
-from ostinato.optim.rules.settings import keywords_of
 
 _CLASSES: dict[str, type[Optimizer]] = {}
 
@@ -20,6 +19,10 @@ def register(cls: Class) -> Class:
 
     A name that is taken goes to the later class, with a UserWarning.
     """
+    if not (isinstance(cls, type) and issubclass(cls, Optimizer)):
+        raise ArgumentTypeError(
+            f"{cls!r} is no class of optimizers.", advice="Derive it from ostinato.optim.rules.Optimizer."
+        )
     name = vars(cls).get("name", cls.__name__).lower()
     cls.name = name
     known = _CLASSES.get(name)
@@ -49,6 +52,13 @@ def create(name: str, **arguments: Any) -> Optimizer:
     :raises ArgumentTypeError: a keyword is unknown to it.
     :raises DeprecatedArgumentError: a keyword has another name today.
     """
+    if not isinstance(name, str):
+        raise ArgumentTypeError(
+            f"An optimizer is made by its name, and {name!r} is none.",
+            advice="Write 'sgd' or 'torch.AdamW'. A class or an object of torch.optim goes into TorchOptimizer(...), "
+            "or into a ParameterTrainer as it is.",
+            optimizer=name,
+        )
     if name.lower().startswith("torch."):
         from ostinato.optim.rules.torch_optimizer import TorchOptimizer, torch_class
 
@@ -58,17 +68,4 @@ def create(name: str, **arguments: Any) -> Optimizer:
         raise ArgumentValueError(
             f"There is no optimizer called {name!r}.", advice=did_you_mean(name, _CLASSES), optimizer=name
         )
-    known = keywords_of(cls)
-    for keyword in arguments:
-        if keyword in cls.deprecated_keywords:
-            raise DeprecatedArgumentError(
-                f"{cls.name} no longer has an argument {keyword!r}.",
-                advice=f"It is called {cls.deprecated_keywords[keyword]} now.",
-                argument=keyword,
-                replacement=cls.deprecated_keywords[keyword],
-            )
-        if keyword not in known:
-            raise ArgumentTypeError(
-                f"{cls.name} has no argument {keyword!r}.", advice=did_you_mean(keyword, known), argument=keyword
-            )
     return cls(**arguments)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ostinato.optim.argument_checks import require_flag, require_fraction, require_not_negative
 from ostinato.optim.rules.adam import spreads
-from ostinato.optim.rules.argument_checks import require_fraction, require_not_negative
 from ostinato.optim.rules.blocks import Block
 from ostinato.optim.rules.optimizer import Optimizer, State
 from ostinato.optim.rules.registry import register
@@ -50,7 +50,7 @@ class RMSProp(Optimizer):
         self.rho = require_fraction("rho", rho)
         self.momentum = require_not_negative("momentum", momentum)
         self.epsilon = require_not_negative("epsilon", epsilon)
-        self.centered = centered
+        self.centered = require_flag("centered", centered)
         self.clip_weights = clip_weights
         self.state_names = ("mean", "var", "momentum") if centered else ("var",)
 

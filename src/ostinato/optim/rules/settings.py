@@ -8,10 +8,16 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError, UpdateRefusedError
+from ostinato.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ContractError,
+    DeprecatedArgumentError,
+    UpdateRefusedError,
+)
+from ostinato.optim.argument_checks import require_finite, require_flag, require_mapping, require_number
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.rate_schedules import RateSchedule, schedule_from_state
-from ostinato.optim.rules.argument_checks import require_finite, require_number
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +48,8 @@ class OptimizerSettings:
     :param param_idx2name: names by index, for rules and multipliers that go by name.
     :param param_dict: parameters by index, held by reference: ``lr_mult`` and ``wd_mult`` attributes are read at every
         update.
-    :raises ArgumentTypeError: a value is no number, or the schedule cannot be called.
+    :raises ArgumentTypeError: a keyword is unknown, a value is no number, or the schedule cannot be called.
+    :raises DeprecatedArgumentError: a keyword has another name today.
     :raises ArgumentValueError: a value is out of range.
     :raises ContractError: arguments exclude each other.
     """
@@ -71,7 +78,10 @@ class OptimizerSettings:
         use_fused_step: bool = True,
         param_idx2name: Mapping[Index, str] | None = None,
         param_dict: Mapping[Index, Any] | None = None,
+        **unknown: Any,
     ) -> None:
+        for keyword in unknown:
+            raise _unknown_argument(type(self), keyword)
         if aggregate_num is not None and require_number("aggregate_num", aggregate_num) > self.max_aggregate_num:
             raise ContractError(
                 f"{self.name} aggregates at most {self.max_aggregate_num:g} weights, and aggregate_num is "
@@ -98,10 +108,13 @@ class OptimizerSettings:
         self.clip_gradient = clip_gradient
         self.begin_num_update = begin_num_update
         self.num_update = self.begin_num_update
-        self.multi_precision = multi_precision
+        self.multi_precision = require_flag("multi_precision", multi_precision)
         self.explicit_aggregate_num = aggregate_num
-        self.use_fused_step = use_fused_step
-        self.idx2name: dict[Index, str] = dict(param_idx2name or {})
+        self.use_fused_step = require_flag("use_fused_step", use_fused_step)
+        names = {} if param_idx2name is None else param_idx2name
+        self.idx2name: dict[Index, str] = dict(require_mapping("param_idx2name", names, "Write {0: 'weight'}."))
+        if param_dict is not None:
+            require_mapping("param_dict", param_dict, "Give parameters by index.")
         self.param_dict: Mapping[Index, Any] = {} if param_dict is None else param_dict
         self.lr_mult: dict[Index, float] = {}
         self.wd_mult: dict[Index, float] = {}
@@ -160,6 +173,7 @@ class OptimizerSettings:
         self.wd_mult = self._known(multipliers)
 
     def _known(self, multipliers: Mapping[Index, float]) -> dict[Index, float]:
+        require_mapping("The multipliers", multipliers, "Write {'bias': 2.0}.")
         names = set(self.idx2name.values())
         indices = set(self.param_dict) | set(self.idx2name)
         for key in multipliers:
@@ -173,6 +187,11 @@ class OptimizerSettings:
                 key=key,
             )
         return {key: require_finite(f"The multiplier of {key!r}", value) for key, value in multipliers.items()}
+
+    def label(self, index: Index) -> str:
+        """How a message calls a weight: by its name, where it is known."""
+        is_index = isinstance(index, (int, str))  # whatever else is given as one is what the message is about
+        return repr(self.idx2name.get(index, index) if is_index else index)
 
     def _multiplier(self, index: Index, attribute: str, table: Mapping[Index, float]) -> float:
         own = getattr(self.param_dict.get(index), attribute, 1.0)
@@ -226,6 +245,7 @@ class OptimizerSettings:
 
         :raises ArgumentValueError: the state is of another optimizer or of an unknown format. Nothing is changed then.
         """
+        require_mapping("The state of an optimizer", state, "Give what its state_dict() gave.")
         if state.get("format") != FORMAT:
             raise ArgumentValueError(
                 f"This optimizer state has format {state.get('format')!r}, and {FORMAT} is the one that is known.",
@@ -287,3 +307,23 @@ def _overwrite_base_rate(schedule: Schedule, rate: float) -> None:
     if getattr(schedule, "base_lr") != rate:  # noqa: B009
         log.info("The schedule starts from the learning rate %s, not from its own %s", rate, schedule.base_lr)
     setattr(schedule, "base_lr", rate)  # noqa: B010 - the type of a plain function has no attributes
+
+
+def _unknown_argument(cls: type[OptimizerSettings], keyword: str) -> ArgumentTypeError:
+    name = vars(cls).get("name") or cls.__name__.lower()
+    if keyword in cls.deprecated_keywords:
+        return DeprecatedArgumentError(
+            f"{name} no longer has an argument {keyword!r}.",
+            advice=f"It is called {cls.deprecated_keywords[keyword]} now.",
+            argument=keyword,
+            replacement=cls.deprecated_keywords[keyword],
+        )
+    known = keywords_of(cls)
+    advice = did_you_mean(keyword, known)
+    if keyword == "update":
+        has = "has lazy_update=True for it" if "lazy_update" in known else "updates every row"
+        advice = (
+            f"What happens to rows without a gradient is chosen by update='dense', 'frozen' or 'dense_lazy' with sgd "
+            f"alone; {name} {has}."
+        )
+    return ArgumentTypeError(f"{name} has no argument {keyword!r}.", advice=advice, argument=keyword)

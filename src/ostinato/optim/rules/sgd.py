@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentValueError, ContractError
+from ostinato.optim.argument_checks import require_flag, require_fused, require_not_negative
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import fused_kernels
-from ostinato.optim.rules.argument_checks import require_fused, require_not_negative
 from ostinato.optim.rules.blocks import Block, Job, chosen_row_blocks
 from ostinato.optim.rules.missed_steps import MISSED_STEPS, MissedSteps
 from ostinato.optim.rules.optimizer import Optimizer, State
@@ -57,7 +57,7 @@ class SGD(Optimizer):
         super().__init__(**common)
         self.momentum = require_not_negative("momentum", momentum)
         self.state_names = ("momentum",) if self.momentum else ()
-        self.row_update: RowUpdate = _row_update(update, lazy_update)
+        self.row_update: RowUpdate = _row_update(update, require_flag("lazy_update", lazy_update))
         if self.row_update == "dense_lazy":
             self.cut = "rows"  # of each row it is known which updates it has missed
         if self.row_update == "frozen":

@@ -91,7 +91,7 @@ class TorchOptimizer(Optimizer):
         try:
             some = [torch.zeros((1, 1))]  # a matrix, because some classes take nothing else
             return self.optimizer_class(some, **self.torch_arguments).defaults
-        except TypeError as error:
+        except (TypeError, ValueError, LookupError, RuntimeError) as error:
             raise ArgumentTypeError(
                 f"torch.optim.{self.optimizer_class.__name__} does not take these arguments: {error}.",
                 advice="Use torch's names for its own arguments.",
@@ -142,8 +142,8 @@ class TorchOptimizer(Optimizer):
         for name, value in state.get(TORCH, {}).items():
             if isinstance(value, Tensor) and not _belongs_to(value, weight):
                 raise ArgumentValueError(
-                    f"The state {name!r} of weight {index!r} has shape {tuple(value.shape)}, and the weight has "
-                    f"{tuple(weight.shape)}.",
+                    f"The state {name!r} of weight {self.label(index)} has shape {tuple(value.shape)}, and the weight "
+                    f"has {tuple(weight.shape)}.",
                     advice="The state was saved for other weights.",
                     index=index,
                     state=name,
@@ -163,7 +163,7 @@ class TorchOptimizer(Optimizer):
             self._group_of(weight)
         if issubclass(self.optimizer_class, torch.optim.SparseAdam) and not isinstance(gradient, RowSparse):
             raise ArgumentValueError(
-                f"The gradient of weight {index!r} is dense, and SparseAdam takes row-sparse ones only.",
+                f"The gradient of weight {self.label(index)} is dense, and SparseAdam takes row-sparse ones only.",
                 advice="Use torch.nn.Embedding(sparse=True), or another optimizer for this weight.",
                 index=index,
             )

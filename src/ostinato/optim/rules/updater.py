@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ostinato.errors import ArgumentValueError
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
+from ostinato.optim.argument_checks import require_mapping
 from ostinato.optim.rules.missed_steps import MISSED_STEPS, MissedSteps
-from ostinato.optim.rules.optimizer import Gradient, Optimizer, State
+from ostinato.optim.rules.optimizer import Gradient, Optimizer, State, check_index, check_lists
 from ostinato.optim.rules.settings import Index
 
 FORMAT = 1
@@ -27,6 +28,11 @@ class Updater:
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentTypeError(
+                f"An updater applies an optimizer of ostinato.optim.rules, not {type(optimizer).__name__}.",
+                advice="Make one with create('sgd').",
+            )
         self.optimizer = optimizer
         self.states: dict[Index, State] = {}
         """By index; made at the first update, or loaded. A loaded one moves to its weight's device when it is used."""
@@ -48,6 +54,7 @@ class Updater:
         """
         if isinstance(indices, (int, str)):
             indices, gradients, weights = [indices], [gradients], [weights]  # type: ignore[list-item]
+        check_lists(indices, gradients, weights)
         triples = list(zip(indices, gradients, weights, strict=True))  # type: ignore[arg-type]
         for index, _, weight in triples:
             self.state_of(index, weight)
@@ -80,6 +87,7 @@ class Updater:
 
         :raises ArgumentValueError: a loaded state does not fit the weight.
         """
+        check_index(index)
         state = self.states.get(index)
         if state is None:
             state = self.states[index] = self.optimizer.create_state(index, weight)
@@ -105,6 +113,7 @@ class Updater:
         if isinstance(indices, (int, str)):
             indices, weights = [indices], [weights]  # type: ignore[list-item]
             rows = None if rows is None else [rows]  # type: ignore[list-item]
+        check_lists(indices, weights, *(() if rows is None else (rows,)))
         for position, (index, weight) in enumerate(zip(indices, weights, strict=True)):
             if index in self.states:
                 chosen = None if rows is None else rows[position]
@@ -130,6 +139,7 @@ class Updater:
 
         :raises ArgumentValueError: the state is of another optimizer or of an unknown format. Nothing is changed then.
         """
+        require_mapping("The state of an updater", state, "Give what its state_dict() gave.")
         if state.get("format") != FORMAT:
             raise ArgumentValueError(
                 f"These optimizer states have format {state.get('format')!r}, and {FORMAT} is the one that is known.",
@@ -148,11 +158,13 @@ class Updater:
 
 def pack_state(state: State) -> dict[str, Any]:
     """Give one weight's state as a plain tree; the tensors are the living ones."""
+    require_mapping("The state of a weight", state, "Give what create_state() made.")
     return {name: value.state_dict() if isinstance(value, MissedSteps) else value for name, value in state.items()}
 
 
 def unpack_state(packed: Mapping[str, Any]) -> State:
     """Give the state that :func:`pack_state` described, with copies of its tensors."""
+    require_mapping("The state of a weight", packed, "Give what pack_state() gave.")
     state: State = {}
     for name, value in packed.items():
         if name == MISSED_STEPS:

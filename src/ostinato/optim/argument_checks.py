@@ -1,9 +1,14 @@
-"""Checks of rules' arguments."""
+"""Checks of arguments: of rules, schedules, stores and trainers."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError
 
@@ -18,7 +23,7 @@ def require_number(name: str, value: Any) -> float:
             return float(value)
     except (TypeError, ValueError, RuntimeError):
         pass  # several elements, or nothing that could be a number
-    raise ArgumentTypeError(f"{name} is a number, not {value!r}.", argument=name)
+    raise ArgumentTypeError(f"{name} is a number, not {value!r}.", advice="Give a number.", argument=name)
 
 
 def require_finite(name: str, value: Any) -> float:
@@ -72,3 +77,57 @@ def require_not_negative(name: str, value: float) -> float:
     if not 0 <= number < math.inf:
         raise ArgumentValueError(f"{name} is {value}.", advice=f"Give a finite {name} of at least 0.")
     return number
+
+
+def require_flag(name: str, value: Any) -> bool:
+    """Refuse anything but True and False.
+
+    :raises ArgumentTypeError: ``value`` is something else.
+    """
+    if not isinstance(value, bool):
+        raise ArgumentTypeError(f"{name} is True or False, not {value!r}.", advice=f"Write {name}=True.", argument=name)
+    return value
+
+
+def require_text(name: str, value: Any) -> str:
+    """Refuse anything but text.
+
+    :raises ArgumentTypeError: ``value`` is something else.
+    """
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{name} is text, not {value!r}.", advice="Give a name in quotes.", argument=name)
+    return value
+
+
+def require_mapping(name: str, value: Any, advice: str) -> Mapping[Any, Any]:
+    """Refuse anything but a mapping.
+
+    :raises ArgumentTypeError: ``value`` is something else.
+    """
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(f"{name} is a mapping, not {type(value).__name__}.", advice=advice, argument=name)
+    return value
+
+
+def require_tensor(name: str, value: Any) -> Tensor:
+    """Refuse anything but a tensor.
+
+    :raises ArgumentTypeError: ``value`` is something else.
+    """
+    if not isinstance(value, Tensor):
+        raise ArgumentTypeError(
+            f"{name} is a tensor, not {type(value).__name__}.", advice="Use torch.as_tensor().", argument=name
+        )
+    return value
+
+
+def require_path(name: str, value: Any) -> Path:
+    """Refuse anything but the path of a file.
+
+    :raises ArgumentTypeError: ``value`` is something else.
+    """
+    if not isinstance(value, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"{name} is the path of a file, not {value!r}.", advice="Give its name as text.", argument=name
+        )
+    return Path(value)
