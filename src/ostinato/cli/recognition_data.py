@@ -70,13 +70,14 @@ def pack(
     unchanged. The files appear when they are complete.
     """
     from ostinato.recognition.data.image_folder import scan_identities
-    from ostinato.recognition.data.packing import PackOptions, pack_folder
+    from ostinato.recognition.data.packing import PackOptions, check_out, pack_folder
 
     if size != 0:
         check_range("--size", size, 16, 4096)
     check_range("--quality", quality, 1, 100)
     check_range("--min-images", min_images, 1, None)
     check_range("--max-bad-records", max_bad_records, 0, None)
+    check_out(out, overwrite)
     found = scan_identities(folder, min_images=min_images)
     for note in found.notes():
         typer.echo(note)

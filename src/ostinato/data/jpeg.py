@@ -13,6 +13,7 @@ import simplejpeg
 MAX_PIXELS = 64 * 1024 * 1024
 """Pixels of the largest picture that is decoded (192 MiB of RGB)."""
 
+_SCAN, _END = b"\xff\xda", b"\xff\xd9"
 _EXIF = b"Exif\x00\x00"
 _EXIF_REACH = 128 * 1024  # application segments come first, and one has at most 64 KiB
 
@@ -50,7 +51,7 @@ def decode_jpeg(data: bytes | memoryview) -> npt.NDArray[np.uint8]:
     except ValueError as error:
         if not _is_harmless(error):
             raise ImageError(_reason(error)) from None
-    return simplejpeg.decode_jpeg(data, "RGB", strict=False)
+    return _by_opencv(data)  # which says so on the standard error stream, and goes on
 
 
 def encode_jpeg(image: npt.NDArray[np.uint8], quality: int = 95) -> bytes:
@@ -67,7 +68,7 @@ def encode_jpeg(image: npt.NDArray[np.uint8], quality: int = 95) -> bytes:
 def _header(data: bytes | memoryview) -> tuple[int, int, str]:
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
-    except ValueError as error:
+    except (ValueError, KeyError) as error:  # the latter for a header that does not say how colours are stored
         raise ImageError(_reason(error)) from None
     return int(height), int(width), colours
 
@@ -82,6 +83,8 @@ def _refuse_damage(data: bytes | memoryview) -> None:
 
 
 def _by_opencv(data: bytes | memoryview) -> npt.NDArray[np.uint8]:
+    if bytes(data).rfind(_END) < bytes(data).rfind(_SCAN):
+        raise ImageError("it is cut off: the end mark of a JPEG is missing")
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as error:
@@ -96,9 +99,9 @@ def _is_harmless(error: ValueError) -> bool:
     return "extraneous bytes" in str(error)
 
 
-def _reason(error: ValueError) -> str:
+def _reason(error: Exception) -> str:
     text = str(error)
-    if "header" in text.lower():
+    if isinstance(error, KeyError) or "header" in text.lower():
         return "its JPEG header is damaged or cut off"
     if "premature end of jpeg" in text.lower():
         return "it is cut off: the JPEG data end too early"

@@ -22,7 +22,7 @@ PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".pgm", ".ppm", ".pnm", "
 """Endings of picture files, in lower case."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_PNM = re.compile(rb"P[2356](?:\s|#[^\n]*\n)+(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,9})\s")
+_PNM = re.compile(rb"P[56]" + rb"(?:\s|#[^\n]*\n)+(\d{1,9})" * 3 + rb"\s")
 _PNM_HEADER = 4096  # comments may stand before the size
 
 
@@ -79,8 +79,11 @@ def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
     size = picture_size(data)
     if size.height * size.width > MAX_PIXELS:
         raise ImageError(f"it has {size.width} x {size.height} pixels; at most {MAX_PIXELS:,} are decoded")
+    # The decoder would notice damage too, but by printing to the terminal, and some versions return half a picture.
     if size.format == "PNG":
         _check_png(data)
+    elif len(data) < _least_bytes(data, size):
+        raise ImageError("it is cut off")
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     except cv2.error as error:
@@ -116,7 +119,6 @@ def _rgb(decoded: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _check_png(data: bytes) -> None:
-    # The decoder would notice damage too, but by printing to the terminal, and some versions return half a picture.
     view = memoryview(data)
     position = len(_PNG)
     while position + 12 <= len(data):
@@ -130,6 +132,19 @@ def _check_png(data: bytes) -> None:
             return
         position = end
     raise ImageError("it is cut off: the end mark of a PNG is missing")
+
+
+def _least_bytes(data: bytes, size: PictureSize) -> int:
+    """How long the data of a PNM, BMP or WebP picture are at least, by their header."""
+    pixels = size.height * size.width
+    if size.format == "PNM" and (header := _PNM.match(data[:_PNM_HEADER])):
+        return header.end() + pixels * (1 if data[:2] == b"P5" else 3) * (2 if int(header[3]) > 255 else 1)
+    if size.format == "BMP" and len(data) >= 34:
+        start, bits, compression = struct.unpack_from("<10xI14xHI", data)
+        return start + (size.width * bits + 31) // 32 * 4 * size.height if compression == 0 else 0
+    if size.format == "WebP":
+        return 8 + int.from_bytes(data[4:8], "little")
+    return pixels
 
 
 def _webp_size(data: bytes) -> PictureSize:

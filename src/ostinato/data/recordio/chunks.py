@@ -39,7 +39,7 @@ def split(payload: bytes) -> Iterator[tuple[int, memoryview]]:
     """
     view = memoryview(payload)
     begin = 0
-    for cut in _aligned_magics(payload):
+    for cut in aligned_magics(payload):
         yield MIDDLE if begin else FIRST, view[begin:cut]
         begin = cut + 4
     yield LAST if begin else WHOLE, view[begin:]
@@ -60,11 +60,13 @@ def encode_record(payload: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def _aligned_magics(payload: bytes) -> Iterator[int]:
-    found = payload.find(MAGIC_BYTES)
+def aligned_magics(data: bytes, begin: int = 0, end: int | None = None) -> Iterator[int]:
+    """Where the magic number stands at a multiple of 4 bytes from ``begin``; places in ``data``, ascending."""
+    end = len(data) if end is None else end
+    found = data.find(MAGIC_BYTES, begin, end)
     while found >= 0:
-        if found % 4 == 0:
+        if (found - begin) % 4 == 0:
             yield found
-            found = payload.find(MAGIC_BYTES, found + 4)
+            found = data.find(MAGIC_BYTES, found + 4, end)
         else:
-            found = payload.find(MAGIC_BYTES, found + 1)
+            found = data.find(MAGIC_BYTES, found + 1, end)

@@ -19,6 +19,7 @@ from ostinato.data.recordio.chunks import (
     MAX_LENGTH,
     MIDDLE,
     WHOLE,
+    aligned_magics,
     padded,
 )
 from ostinato.data.recordio.errors import printable, record_error
@@ -182,27 +183,33 @@ class RecordFile:
             if at + HEAD.size <= len(block):
                 magic, length = HEAD.unpack_from(block, at)  # the length, where the flag is 0 as almost always
                 end = offset + HEAD.size + padded(length)
-                if magic == MAGIC and length <= MAX_LENGTH and end <= self._size:
-                    begin = at + HEAD.size
+                begin = at + HEAD.size
+                # What may hold the number of a swallowed head, or lies beyond this block, is looked at more closely.
+                if (
+                    magic == MAGIC
+                    and length <= MAX_LENGTH
+                    and begin + length <= len(block)
+                    and end <= self._size
+                    and block.find(MAGIC_BYTES, begin, begin + length) < 0
+                ):
                     yield Located(offset, length, block[begin : begin + min(head_bytes, length)])
                     offset = end
                     continue
             try:
-                record, offset = self._walk_split(_parse(block, at, offset, self._size), head_bytes)
+                record, offset = self._walk_closely(_parse(block, at, offset, self._size), head_bytes)
                 yield record
             except _Damaged as damage:
                 end = self._next_record(offset + 4)
                 yield Damage(offset, end, str(damage))
                 offset = end
 
-    def _walk_split(self, first: Chunk, head_bytes: int) -> tuple[Located, int]:
-        _check_first(first)
-        head = self._pread(min(head_bytes, first.length), first.offset + HEAD.size)
+    def _walk_closely(self, first: Chunk, head_bytes: int) -> tuple[Located, int]:
+        head = self._data(first, b"")[:head_bytes]
         length, end = first.length, first.end
         for chunk in self._rest(first):
+            data = self._data(chunk, b"")
             if len(head) < head_bytes:
-                more = self._pread(min(head_bytes, chunk.length), chunk.offset + HEAD.size)
-                head = (head + MAGIC_BYTES + more)[:head_bytes]
+                head = (head + MAGIC_BYTES + data[:head_bytes])[:head_bytes]
             length += 4 + chunk.length
             end = chunk.end
         return Located(first.offset, length, head), end
@@ -255,10 +262,13 @@ class RecordFile:
 
     def _data(self, chunk: Chunk, block: bytes) -> bytes:
         if HEAD.size + chunk.length <= len(block):
-            return block[HEAD.size : HEAD.size + chunk.length]
-        data = self._pread(chunk.length, chunk.offset + HEAD.size)
-        if len(data) != chunk.length:
-            raise _Damaged(f"the file was cut while it was read (byte {chunk.offset + len(data):,})")
+            data = block[HEAD.size : HEAD.size + chunk.length]
+        else:
+            data = self._pread(chunk.length, chunk.offset + HEAD.size)
+            if len(data) != chunk.length:
+                raise _Damaged(f"the file was cut while it was read (byte {chunk.offset + len(data):,})")
+        for place in aligned_magics(data):
+            raise _swallowed(chunk, chunk.offset + HEAD.size + place)
         return data
 
     def _pread(self, count: int, offset: int) -> bytes:
@@ -295,6 +305,13 @@ def _parse(block: bytes, at: int, offset: int, size: int) -> Chunk:
             f"{max(0, size - offset - HEAD.size):,}"
         )
     return chunk
+
+
+def _swallowed(chunk: Chunk, place: int) -> _Damaged:
+    # A writer never puts the number there; the length is wrong, and what stands there is the head of another chunk.
+    return _Damaged(
+        f"the chunk at byte {chunk.offset:,} has a wrong length, {chunk.length:,}: another begins at byte {place:,}"
+    )
 
 
 def _check_first(chunk: Chunk) -> None:

@@ -42,7 +42,7 @@ class FolderSet:
     left_behind: int = 0
     """Hidden files and files of the operating system, passed over."""
     others: int = 0
-    """Files that are no pictures by their name, or lie beside the sub-folders, passed over."""
+    """Files that are no pictures by their name or lie beside the sub-folders, and links in a circle, passed over."""
 
     @property
     def images(self) -> int:
@@ -86,12 +86,13 @@ def scan_identities(
     root = Path(root)
     left_behind = others = loose = 0
     names: list[str] = []
+    whole = os.path.realpath(root)
     try:
         with os.scandir(root) as entries:
             for entry in entries:
                 if _is_left_behind(entry.name):
                     left_behind += 1
-                elif _is_folder(entry):
+                elif _is_folder(entry) and not _is_circle(entry, whole):
                     names.append(entry.name)
                 else:
                     others += 1
@@ -203,6 +204,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link in a circle
         return False
+
+
+def _is_circle(entry: os.DirEntry[str], root: str) -> bool:
+    """Whether a link leads to the set itself, or to a folder around it: everybody would be one identity."""
+    if not entry.is_symlink():
+        return False
+    target = os.path.realpath(entry.path)
+    return os.path.commonpath([target, root]) == target
 
 
 def _walk(folder: Path) -> Iterator[str]:

@@ -91,7 +91,7 @@ def pack_folder(
     :raises DataSetError: more pictures than allowed cannot be used; or too many for this kind of set.
     """
     options = options if options is not None else PackOptions()
-    out = _check_out(out, overwrite, with_property=True)
+    out = check_out(out, overwrite)
     _check_limit(found, options)
     bad = BadImages(max_bad_records)
     total, done, unchanged = found.images, 0, 0
@@ -145,7 +145,7 @@ def shuffle_records(
     """
     found = open_record_set(path)
     try:
-        out = _check_out(out, overwrite, with_property=found.declared is not None, source=found.file.path)
+        out = check_out(out, overwrite, with_property=found.declared is not None, source=found.file.path)
         source = RecordSource(found, max_bad_records=max_bad_records)
         written = 0
         order = np.random.Generator(np.random.PCG64(seed)).permutation(len(source))
@@ -289,9 +289,16 @@ def _check_limit(found: FolderSet, options: PackOptions) -> None:
     )
 
 
-def _check_out(
-    out: str | os.PathLike[str], overwrite: bool, *, with_property: bool, source: Path | None = None
+def check_out(
+    out: str | os.PathLike[str], overwrite: bool, *, with_property: bool = True, source: Path | None = None
 ) -> Path:
+    """Refuse a name that cannot be written, before any work is done.
+
+    :param overwrite: files that are there may be replaced.
+    :param with_property: a ``property`` file is going to be written beside it.
+    :param source: the record file that is read.
+    :raises DataSetError: naming what is in the way.
+    """
     out = Path(out)
     if out.suffix != ".rec":
         raise DataSetError(f"{shown_name(out)} does not end with .rec.", advice="Name it so.", path=os.fspath(out))

@@ -157,6 +157,7 @@ def _understand(file: RecordFile, scan: RecordScan, index: RecordIndex | None, u
     if header is not None:
         note = _header_note(file, header, len(images) + int((~usable).sum()), len(identity_rows), bool(bad))
         notes += [note] if note else []
+    declared = _property(file, notes)
     return RecordSet(
         file,
         scan,
@@ -167,7 +168,7 @@ def _understand(file: RecordFile, scan: RecordScan, index: RecordIndex | None, u
         tuple(notes),
         header,
         identity_rows,
-        _property(file, notes),
+        declared,
     )
 
 
