@@ -198,6 +198,40 @@ def test_what_another_program_kept_besides_is_dropped(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_counters_keep_their_own_type_whatever_the_parameter_s_shape_and_type(name: str) -> None:
+    """A scalar parameter has the shape of a counter, and nothing else of it."""
+    scale = nn.Parameter(torch.ones((), dtype=torch.float64))
+    optimizer = build_optimizer([("scale", scale)], options_of(name))
+    scale.grad = torch.ones_like(scale)
+    optimizer.step()
+    before = {key: value.clone() for key, value in optimizer.state[scale].items()}
+
+    load_optimizer_state_by_name(optimizer, [("scale", scale)], optimizer_state_by_name(optimizer, [("scale", scale)]))
+
+    after = optimizer.state[scale]
+    assert after.keys() == before.keys()
+    for key, value in before.items():
+        assert (after[key].dtype, after[key].device) == (value.dtype, value.device), key
+        assert torch.equal(after[key], value), key
+
+
+@pytest.mark.parametrize("name", ["lion", "adabelief"])
+def test_state_in_float32_of_a_parameter_of_16_bits_keeps_its_bits(name: str) -> None:
+    weight = nn.Parameter(torch.ones(2, 2, dtype=torch.bfloat16))
+    optimizer = build_optimizer([("weight", weight)], options_of(name))
+    weight.grad = torch.full_like(weight, 0.3)
+    optimizer.step()
+    before = optimizer.state[weight]["exp_avg"].clone()
+
+    load_optimizer_state_by_name(
+        optimizer, [("weight", weight)], optimizer_state_by_name(optimizer, [("weight", weight)])
+    )
+
+    assert before.dtype == torch.float32
+    assert torch.equal(optimizer.state[weight]["exp_avg"], before)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_parameter_without_gradient_is_left_alone(name: str) -> None:
     model = make()
     optimizer = build_optimizer(model.named_parameters(), options_of(name))
