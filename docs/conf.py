@@ -36,6 +36,42 @@ def options_table() -> str:
     return render_reference(SwapOptions)
 
 
+def recognition_options_table() -> str:
+    """Return the reference of every option of a recognition training, as Markdown."""
+    from ostinato.config import RecognitionOptions, render_reference
+
+    return render_reference(RecognitionOptions)
+
+
+def recognition_presets_table() -> str:
+    """Return the published configurations as a Markdown table."""
+    from ostinato.config.recognition_presets import RECOGNITION_PRESETS
+
+    heads = (
+        "preset|backbone|m1, m2, m3|sampling|filter|optimizer|learning rate|weight decay|batch|epochs|warm-up"
+    )
+    lines = [f"| {heads.replace('|', ' | ')} |", "|" + "---|" * (heads.count("|") + 1)]
+    for name, preset in RECOGNITION_PRESETS.items():
+        batch = f"{preset.batch_size} x {preset.ranks}" + (
+            f" x {preset.accumulation}" if preset.accumulation > 1 else ""
+        )
+        cells = [
+            f"`{name}`",
+            preset.backbone,
+            ", ".join(f"{margin:g}" for margin in preset.margin),
+            f"{preset.sampling_rate:g}",
+            f"{preset.interclass_threshold:g}",
+            preset.optimizer,
+            f"{preset.learning_rate:g}",
+            f"{preset.weight_decay:g}",
+            batch,
+            str(preset.epochs),
+            str(preset.warmup_epochs),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def commands() -> str:
     """Return what ``--help`` answers for every command, as Markdown."""
     import typer
@@ -66,7 +102,12 @@ def _help(*words: str) -> str:
     return f"## `{' '.join(words)}`\n\n```text\n{lines}\n```\n"
 
 
-GENERATED: dict[str, Callable[[], str]] = {"<!-- options -->": options_table, "<!-- commands -->": commands}
+GENERATED: dict[str, Callable[[], str]] = {
+    "<!-- options -->": options_table,
+    "<!-- recognition options -->": recognition_options_table,
+    "<!-- recognition presets -->": recognition_presets_table,
+    "<!-- commands -->": commands,
+}
 
 
 def fill_in(app: Any, docname: str, source: list[str]) -> None:
