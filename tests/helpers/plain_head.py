@@ -3,6 +3,8 @@ compared with."""
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -31,6 +33,9 @@ def plain_loss(
         places[rows] = torch.arange(len(rows))
         cosines, labels = cosines[:, rows], places[labels]
     logits = margin_logits(cosines, labels, margin)
-    known = labels >= 0
-    own = torch.softmax(logits, dim=1).gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1) * known
-    return -torch.log(own.clamp_min(1e-30)).mean()
+    own = logits.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1) * (labels >= 0)
+    losses = torch.logsumexp(logits, dim=1) - own
+    # The value is held at that of a probability of 1e-30, which is also that of a sample whose class takes no part; the
+    # gradient is that of the softmax all the same.
+    held = torch.where(labels >= 0, losses, losses.new_tensor(float("inf"))).clamp_max(-math.log(1e-30))
+    return (losses + (held - losses).detach()).mean()

@@ -114,10 +114,15 @@ class _MarginSoftmax(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         (gradient,) = grad_outputs
         made: Pass = ctx.made
+        if torch.is_grad_enabled():
+            raise StateError(
+                "Second derivatives of the loss of class centres were asked for (create_graph=True).",
+                advice="The head gives first derivatives alone; take penalties on gradients from the plain form, "
+                "margin_logits, with few classes.",
+            )
         if made.version != ctx.centres.version:
             raise StateError(
                 "The class centres have been updated since this loss was computed, so its gradient is lost.",
