@@ -14,6 +14,8 @@ from torch import nn
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.extensions.save import Snapshot
 from ostinato.kvstore import LoopOptimizer, LossScaler, ParameterTrainer, replica_parameters, replicate, split_and_load
+from ostinato.loop.part import Part
+from ostinato.loop.parts_updater import PartsUpdater
 from ostinato.loop.reporter import report
 from ostinato.loop.standard_updater import StandardUpdater
 from ostinato.loop.trainer import Trainer
@@ -151,3 +153,47 @@ def test_wrong_arguments_are_refused_at_once() -> None:
         LoopOptimizer(trainer, model)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="not SGD"):
         LoopOptimizer(torch.optim.SGD(model.parameters()))  # type: ignore[arg-type]
+
+
+def steps_of(optimizer_of: Any, updates: int = 3) -> list[torch.Tensor]:
+    """Train a small model through an updater; give its weights."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    loader = [torch.full((2, 4), 0.5 + number) for number in range(2)]
+    updater = StandardUpdater(
+        model, optimizer_of(model), loader, loss_function=lambda result, _batch: result.square().mean()
+    )
+    Trainer(updater, (updates, "iteration")).run()
+    assert isinstance(updater.optimizers["main"], LoopOptimizer)
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_an_updater_takes_a_parameter_trainer_as_its_optimizer() -> None:
+    def trainer(model: nn.Module) -> ParameterTrainer:
+        return ParameterTrainer(dict(model.named_parameters()), "adam")
+
+    direct = steps_of(trainer)
+    wrapped = steps_of(lambda model: LoopOptimizer(trainer(model), [model]))
+    assert all(torch.equal(one, other) for one, other in zip(direct, wrapped, strict=True))
+
+
+def trained_in_parts(optimizer_of: Any) -> list[torch.Tensor]:
+    """Train two models by turns, one of them until the third update and with clipped gradients."""
+    torch.manual_seed(0)
+    models = nn.ModuleDict({"one": nn.Linear(3, 3), "two": nn.Linear(3, 1)})
+
+    def loss(batch: torch.Tensor, _turn: Any) -> torch.Tensor:
+        return models["two"](models["one"](batch)).square().mean()
+
+    optimizers = {name: optimizer_of(model) for name, model in models.items()}
+    parts = [Part("one", loss, stop=2, clip=0.5), Part("two", loss)]
+    updater = PartsUpdater(dict(models), optimizers, [torch.ones(2, 3), torch.full((2, 3), 2.0)], parts)
+    Trainer(updater, (4, "iteration")).run()
+    return [parameter.detach().clone() for parameter in models.parameters()]
+
+
+def test_parts_are_trained_by_parameter_trainers_too() -> None:
+    through = trained_in_parts(lambda m: ParameterTrainer(dict(m.named_parameters()), "torch.SGD", {"lr": 0.1}))
+    plain = trained_in_parts(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
+    for one, other in zip(through, plain, strict=True):
+        torch.testing.assert_close(one, other)

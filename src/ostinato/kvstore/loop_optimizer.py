@@ -22,6 +22,8 @@ class LoopOptimizer:
         trainer = ParameterTrainer(dict(model.named_parameters()), "adam", kvstore="dist_sync")
         updater = StandardUpdater(model, LoopOptimizer(trainer, [model]), loader)
 
+    The updaters make one by themselves when they are given a trainer: ``StandardUpdater(model, trainer, loader)``.
+
     Losses are scaled by the trainer's own ``loss_scaler``, not by a GradScaler, which would decide on every rank alone.
 
     :param trainer: what is stepped.

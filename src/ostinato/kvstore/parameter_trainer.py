@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ostinato.errors import (
     ArgumentTypeError,
@@ -36,6 +36,9 @@ from ostinato.kvstore.weight_versions import WeightVersions
 from ostinato.optim.argument_checks import require_finite, require_flag, require_mapping, require_number, require_path
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.row_sparse_gradient import RowSparse
+
+if TYPE_CHECKING:
+    from ostinato.kvstore.loop_optimizer import LoopOptimizer
 
 _log = logging.getLogger(__name__)
 
@@ -193,6 +196,15 @@ class ParameterTrainer:
         require_flag("set_to_none", set_to_none)
         for handle in self._handles:
             handle.zero_grad(set_to_none)
+
+    def as_optimizer(self, models: Sequence[nn.Module]) -> LoopOptimizer:
+        """What the loop's updaters step in this trainer's place; ``StandardUpdater(model, trainer, loader)`` asks.
+
+        See :class:`~ostinato.kvstore.LoopOptimizer`, which can be told a batch size too.
+        """
+        from ostinato.kvstore.loop_optimizer import LoopOptimizer  # which knows this class
+
+        return LoopOptimizer(self, models)
 
     # --- updating -------------------------------------------------------------------------------------------------
 
@@ -595,7 +607,7 @@ class ParameterTrainer:
 
     def _handle(self, name: str) -> ParameterHandle:
         if not isinstance(name, str) or name not in self._by_name:
-            raise ArgumentValueError(f"No parameter is named {name!r}.", advice=did_you_mean(str(name), self._by_name))
+            raise ArgumentValueError(f"No parameter is named {name!r}.", advice=did_you_mean(f"{name}", self._by_name))
         return self._by_name[name]
 
     def _initialize_parameters(self) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch.amp.grad_scaler import GradScaler
     from torch.optim import Optimizer
 
+    from ostinato.loop.standard_updater import AnyOptimizer
+
 STATE_FORMAT = 1
 
 
@@ -56,7 +58,7 @@ class PartsUpdater(StandardUpdater):
     ``find_unused_parameters=True``: the wrapper waits for the gradients of everything that it holds.
 
     :param models: modules by name, or one.
-    :param optimizers: optimizers by name.
+    :param optimizers: optimizers by name, or one; see :class:`~ostinato.loop.StandardUpdater`.
     :param loader: any iterable of batches that can be walked again and again.
     :param parts: what is trained, in this order.
     :param shared: outputs that turns share, by name, as functions of the batch and the turn. See
@@ -77,7 +79,7 @@ class PartsUpdater(StandardUpdater):
     def __init__(
         self,
         models: nn.Module | Mapping[str, nn.Module],
-        optimizers: Optimizer | Mapping[str, Optimizer],
+        optimizers: AnyOptimizer | Mapping[str, AnyOptimizer],
         loader: Any,
         parts: Sequence[Part],
         *,

@@ -6,7 +6,7 @@ trainer, and a test can hand them a stand-in of a few lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -36,6 +36,37 @@ class Updater(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a tree that :meth:`state_dict` has returned."""
+        ...
+
+
+class StepsParameters(Protocol):
+    """What an updater asks of an optimizer. Those of ``torch.optim`` have it."""
+
+    param_groups: Any
+
+    def step(self) -> Any:
+        """Update the parameters by their gradients."""
+        ...
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the parameters that the next step depends on."""
+        ...
+
+    def load_state_dict(self, state_dict: Any, /) -> None:
+        """Continue from a tree that :meth:`state_dict` has returned."""
+        ...
+
+
+class OffersOptimizer(Protocol):
+    """Something that updates parameters in another way, and offers an optimizer that stands for it in the loop: an
+    :class:`ostinato.kvstore.ParameterTrainer` is one."""
+
+    def as_optimizer(self, models: Sequence[Any]) -> StepsParameters:
+        """What an updater of these models steps in its place."""
         ...
 
 

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from torch.amp.grad_scaler import GradScaler
     from torch.optim import Optimizer
 
+    from ostinato.loop.protocols import OffersOptimizer, StepsParameters
+
+    AnyOptimizer = Optimizer | StepsParameters | OffersOptimizer
+
 _log = logging.getLogger(__name__)
 
 _NOTHING = object()
@@ -62,7 +66,8 @@ class StandardUpdater:
     deterministic and the number of ranks is the same.
 
     :param model: a module, or modules by name.
-    :param optimizer: an optimizer, or optimizers by name.
+    :param optimizer: an optimizer, or optimizers by name; an :class:`ostinato.kvstore.ParameterTrainer` is taken as
+        one, which divides the sum of the gradients by the number of losses in it.
     :param loader: any iterable of batches that can be walked again and again.
     :param loss_function: called with what the model returns and the batch, if the model does not return losses itself;
         or several by the name of their loss.
@@ -84,7 +89,7 @@ class StandardUpdater:
     def __init__(
         self,
         model: nn.Module | Mapping[str, nn.Module],
-        optimizer: Optimizer | Mapping[str, Optimizer],
+        optimizer: AnyOptimizer | Mapping[str, AnyOptimizer],
         loader: Any,
         *,
         loss_function: Callable[[Any, Any], Any] | Mapping[str, Callable[[Any, Any], Any]] | None = None,
@@ -95,7 +100,7 @@ class StandardUpdater:
         synchronize: bool = False,
     ) -> None:
         self.models: dict[str, nn.Module] = checked_models(model)
-        self.optimizers: dict[str, Optimizer] = checked_optimizers(optimizer)
+        self.optimizers: dict[str, Optimizer] = checked_optimizers(optimizer, self.models)
         check_loader(loader)
         self.loss_function = check_functions(loss_function, "The loss function")
         self.schedulers: dict[str, Schedule] = checked_schedules(schedulers, self.schedule_units)

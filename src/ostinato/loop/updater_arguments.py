@@ -24,12 +24,17 @@ def checked_models(given: Any) -> dict[str, Any]:
     return _with_methods(given, "model", ("train", "state_dict", "load_state_dict"), "no torch.nn.Module")
 
 
-def checked_optimizers(given: Any) -> dict[str, Any]:
-    """Optimizers by name; one alone is ``main``.
+def checked_optimizers(given: Any, models: Mapping[str, Any]) -> dict[str, Any]:
+    """Optimizers by name; one alone is ``main``. Where something else is given that offers one
+    (:class:`~ostinato.loop.protocols.OffersOptimizer`), what it offers for these models.
 
     :raises ArgumentTypeError: for what is none.
     """
-    return _with_methods(given, "optimizer", ("step", "zero_grad", "state_dict", "load_state_dict"), "no optimizer")
+    offered = {
+        name: value.as_optimizer(list(models.values())) if callable(getattr(value, "as_optimizer", None)) else value
+        for name, value in _by_name(given).items()
+    }
+    return _with_methods(offered, "optimizer", ("step", "zero_grad", "state_dict", "load_state_dict"), "no optimizer")
 
 
 def _with_methods(given: Any, what: str, methods: Sequence[str], none: str) -> dict[str, Any]:
