@@ -120,13 +120,13 @@ class _Maker:
         than two people, or none with two pictures."""
         order = self._random.permutation(len(self.counts), 0, self._next_stream())
         own = self._own_pairs(np.arange(len(self.counts)))
-        # The people with the most pictures first, each to the fold that has the least so far. Single pictures, which
-        # make no pair of their own, then go where the fewest people are.
+        # One person to each fold after the other, those with the most pictures first, and in each round the most to the
+        # fold that has the least so far.
         order = order[np.argsort(-own[order], kind="stable")]
         blocks: list[list[int]] = [[] for _ in range(folds)]
         loads = [0] * folds
         for person in map(int, order):
-            fold = min(range(folds), key=lambda f: (loads[f], len(blocks[f])) if own[person] else (len(blocks[f]), f))
+            fold = min(range(folds), key=lambda number: (len(blocks[number]), loads[number]))
             blocks[fold].append(person)
             loads[fold] += int(own[person])
         if any(len(block) < 2 or not load for block, load in zip(blocks, loads, strict=True)):
