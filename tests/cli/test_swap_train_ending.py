@@ -359,7 +359,7 @@ def test_a_loss_that_is_no_number_names_side_loss_iteration_files_and_the_good_s
     status, text = commands.run(*words, faults={"nan_loss": {"iteration": 8, "side": 1}})
     assert status == 1
     assert "The loss is not a finite number at iteration 8: loss/b is nan, loss/b/ssim is nan, " in text
-    assert "Side: b. The batch: a: " in text
+    assert "Side b: output 64 x 64 pixels, loss functions ssim, mse. The batch: a: " in text
     assert f"; b: {people / 'b'}/drawn_" in text
     assert "The newest good state is generation 00000006, and the same command goes on from it." in text
     assert [name.iteration for name in RunFolder(tmp_path / "run").names()] == [3, 6]
@@ -375,6 +375,73 @@ def test_a_learning_rate_of_100_is_stopped_before_it_is_saved(
     for name in RunFolder(tmp_path / "run").names():
         model = RunFolder(tmp_path / "run").read(str(name)).model
         assert all(tensor.isfinite().all() for tensor in model.values())
+
+
+SAVED_OPTIMIZER = ("optimizer.json", "optimizer.safetensors")
+
+
+def optimizers_in(run: Path) -> dict[int, int | None]:
+    """For each generation, of which iteration its optimizer state is; None where it has none."""
+    found = {}
+    for manifest in RunFolder(run).scan().manifests:
+        folder = run / "generations" / manifest.generation
+        has = {name for name in SAVED_OPTIMIZER if (folder / name).exists()}
+        assert has in (set(), set(SAVED_OPTIMIZER))
+        assert bool(has) == (manifest.optimizer_iteration is not None)
+        found[manifest.iteration] = manifest.optimizer_iteration
+    return found
+
+
+def test_an_optimizer_that_is_always_saved_is_in_every_generation(
+    commands: CommandServer, people: Path, tmp_path: Path
+) -> None:
+    words = ["-i", "6", "-s", "2", "--set", "optimizer.save_optimizer=always"]
+    assert commands.run(*command(people, tmp_path / "run", *words))[0] == 0
+    found = optimizers_in(tmp_path / "run")
+    assert len(found) >= 2
+    assert all(iteration == of for iteration, of in found.items())
+
+
+def test_an_optimizer_saved_at_the_end_continues_exactly_and_after_a_kill_with_the_older_one(
+    commands: CommandServer, people: Path, tmp_path: Path, undisturbed: Kept
+) -> None:
+    run = tmp_path / "run"
+    words = command(people, run, "-i", "20", "-s", "3", "--set", "optimizer.save_optimizer=exit")
+    first = [word if word != "20" else "7" for word in words]
+    assert commands.run(*first)[0] == 0
+    found = optimizers_in(run)
+    assert found.pop(7) == 7
+    assert set(found.values()) == {None}
+    assert commands.run(*words)[0] == 0
+    assert_equal_runs(Kept.read(run), undisturbed)
+    # Without a proper end the newest weights go on with what the optimizer was at the last one, and that is said.
+    later = [word if word != "20" else "40" for word in words]
+    started = commands.start(*later, faults={"kill_at": {"point": "update", "number": 10}})
+    assert started.wait() == -signal.SIGKILL
+    newest = max(optimizers_in(run))
+    assert newest > 20
+    assert optimizers_in(run)[newest] == 20
+    status, text = commands.run(*[word if word != "20" else "31" for word in words])
+    assert status == 0, text
+    assert f"The optimizer state is of iteration 20, the weights are of iteration {newest}" in text
+    assert optimizers_in(run)[31] == 31
+
+
+def test_an_optimizer_that_is_never_saved_begins_anew_in_every_session(
+    commands: CommandServer, people: Path, tmp_path: Path, undisturbed: Kept
+) -> None:
+    run = tmp_path / "run"
+    words = command(people, run, "-i", "7", "-s", "3", "--set", "optimizer.save_optimizer=never")
+    assert commands.run(*words)[0] == 0
+    assert set(optimizers_in(run).values()) == {None}
+    assert Kept.read(run).losses[7] == undisturbed.losses[7]
+    words[words.index("7")] = "20"
+    status, text = commands.run(*words)
+    assert status == 0, text
+    kept = Kept.read(run)
+    assert kept.losses[8] == undisturbed.losses[8]  # the same weights and the same faces
+    assert kept.losses[20] != undisturbed.losses[20]  # and other steps from there
+    assert set(optimizers_in(run).values()) == {None}
 
 
 def test_no_memory_in_a_step_gives_advice_and_leaves_the_run_whole(

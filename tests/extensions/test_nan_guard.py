@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ostinato.errors import NonFiniteLossError
+from ostinato.errors import NonFiniteError, NonFiniteLossError
 from ostinato.extensions import NanGuard
 from ostinato.loop import Trainer, report
 
@@ -92,3 +92,42 @@ def test_the_losses_of_a_long_stretch_are_read_together(reporting_updater, monke
 
 def test_an_iteration_without_the_watched_loss_is_passed_over(reporting_updater) -> None:
     Trainer(reporting_updater(), (3, "iteration"), extensions=[NanGuard("loss/other")]).run()
+
+
+def reporting_gradients(value: float) -> Any:
+    return lambda trainer: report("gradient/norm", value if trainer.updater.state.iteration == 3 else 1.0)
+
+
+def test_gradients_that_are_not_finite_stop_it_though_every_loss_is(reporting_updater) -> None:
+    trainer = Trainer(reporting_updater(non_finite_at=99), (5, "iteration"))
+    trainer.extend(reporting_gradients(math.inf), name="gradients", priority=300)
+    trainer.extend(NanGuard(gradient="gradient/norm", check_trigger=(2, "iteration")))
+    with pytest.raises(NonFiniteError, match="The gradients are not finite numbers at iteration 3") as caught:
+        trainer.run()
+    assert not isinstance(caught.value, NonFiniteLossError)
+    assert (caught.value.fields["kind"], caught.value.fields["names"]) == ("grad", ["gradient/norm"])
+    assert caught.value.fields["sides"] == []
+
+
+def test_a_loss_is_the_cause_where_both_are_not_finite(reporting_updater) -> None:
+    trainer = Trainer(reporting_updater(non_finite_at=3), (5, "iteration"))
+    trainer.extend(reporting_gradients(math.nan), name="gradients", priority=300)
+    trainer.extend(NanGuard(gradient="gradient/norm"))
+    with pytest.raises(NonFiniteLossError, match="loss/b is nan, loss/b/ssim is nan") as caught:
+        trainer.run()
+    assert "gradient" not in caught.value.what
+    assert "gradient/norm" in caught.value.fields["names"]
+
+
+def test_gradients_that_nobody_asked_to_watch_are_passed_over(reporting_updater) -> None:
+    trainer = Trainer(reporting_updater(non_finite_at=99), (5, "iteration"), extensions=[NanGuard()])
+    trainer.extend(reporting_gradients(math.inf), name="gradients", priority=300)
+    trainer.run()
+    assert trainer.status == "finished"
+
+
+def test_somebody_who_knows_the_names_explains_them(reporting_updater) -> None:
+    guard = NanGuard(explain=lambda names: f"That is {' and '.join(names)}.")
+    with pytest.raises(NonFiniteLossError, match=r"That is loss/b and loss/b/ssim\.") as caught:
+        Trainer(reporting_updater(non_finite_at=2), (5, "iteration"), extensions=[guard]).run()
+    assert "Side:" not in caught.value.what

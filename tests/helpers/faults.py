@@ -122,13 +122,16 @@ def busy_file(error: str, times: int) -> None:
     atomic.set_hook(hook)
 
 
-def nan_loss(iteration: int, side: int) -> None:
-    """Give one side a batch that makes its loss, and all gradients, not a number."""
+def nan_loss(iteration: int, side: int, above: float = 0.0) -> None:
+    """Give one side a batch that makes its loss, and all gradients, not a number.
+
+    :param above: only while the learning rate is higher than that.
+    """
     real = step_module._floats
     before = SwapUpdater.update
 
     def update(self: SwapUpdater) -> None:
-        is_due = self.state.iteration + 1 == iteration
+        is_due = self.state.iteration + 1 == iteration and self.rate.value > above
 
         def floats(images: torch.Tensor) -> torch.Tensor:
             faces = real(images)
@@ -140,6 +143,18 @@ def nan_loss(iteration: int, side: int) -> None:
         before(self)
 
     SwapUpdater.update = update  # type: ignore[method-assign]
+
+
+def nan_gradient(iteration: int) -> None:
+    """Ruin a gradient of one iteration, and no loss."""
+    real = SwapUpdater._step
+
+    def step(self: SwapUpdater) -> None:
+        if self.state.iteration + 1 == iteration:
+            next(self.model.parameters()).grad.view(-1)[0] = float("inf")  # type: ignore[union-attr]
+        real(self)
+
+    SwapUpdater._step = step  # type: ignore[method-assign]
 
 
 _NO_MEMORY = (

@@ -15,6 +15,8 @@ def explain_loss_names(names: Sequence[str], output_sizes: Sequence[int]) -> str
     for name in names:
         _, _, rest = name.partition("/")
         side, *parts = rest.split("/")
+        if name == "loss/total":
+            continue
         if not parts:
             found.setdefault((side, ""), [])
             continue
@@ -31,5 +33,5 @@ def explain_loss_names(names: Sequence[str], output_sizes: Sequence[int]) -> str
             plural = "s" if len(functions) > 1 else ""
             ending = f": {place}{plural} {', '.join(functions)}".rstrip() if place else ""
             clauses.append(f"side {side}{ending}")
-    text = "; ".join(clauses)
+    text = "; ".join(clauses) or "it is the sum over the sides, each of which is finite"
     return f"{text[:1].upper()}{text[1:]}."

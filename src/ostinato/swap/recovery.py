@@ -48,8 +48,8 @@ def note_failure(run: RunFolder, error: NonFiniteError) -> None:
     """Write a failure to the journal."""
     values: Mapping[str, float] = error.fields.get("losses", {})
     names = [str(name) for name in error.fields.get("names", ())]
-    # The sum of all sides is told only where nothing tells more.
-    causes = [name for name in names if name != "loss/total"] or names
+    # The sum of all sides, and gradients after a loss, are told only where nothing tells more.
+    causes = [name for name in names if name.startswith("loss/") and name != "loss/total"] or names
     shown = [f"{name} is {values[name]}" if name in values else name for name in causes[:_MOST_NAMES]]
     what = ", ".join(shown) + (f" and {len(causes) - _MOST_NAMES} more" if len(causes) > _MOST_NAMES else "")
     run.journal.add(EVENT, time=now(), iteration=int(error.fields["iteration"]), what=what)
@@ -199,7 +199,7 @@ def _not_finite(loaded: LoadedGeneration) -> str | None:
     for what, tree in parts:
         names = non_finite_names(dict(_tensors(tree, "")))
         if names:
-            return f"it holds {what} that are not finite numbers ({names[0]})"
+            return f"not all numbers of its {what} are finite ({names[0]})"
     return None
 
 
