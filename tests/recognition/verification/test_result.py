@@ -64,7 +64,7 @@ def test_embeddings_that_are_not_finite_are_named(value: float) -> None:
     plain, mirrored, same = some_embeddings()
     plain[5, 3] = value
     mirrored[9, 0] = value
-    with pytest.raises(NonFiniteError, match="2 of 120 embeddings are not finite: of pictures p5, p9") as caught:
+    with pytest.raises(NonFiniteError, match="2 of 120 embeddings are not finite: p5, p9") as caught:
         verify(plain, mirrored, same, names=[f"p{number}" for number in range(120)])
     assert caught.value.fields == {"kind": "embedding", "names": ["p5", "p9"], "iteration": None}
 

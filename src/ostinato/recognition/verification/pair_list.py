@@ -93,10 +93,12 @@ def make_pair_list(
         for note in found.notes():
             tell(note)
     made = make_pairs([len(identity.files) for identity in found.identities], pairs=pairs, folds=folds, seed=seed)
-    used, places = np.unique(made.pairs, return_inverse=True)
     names = _names(found)
-    files = tuple(names[int(number)] for number in used)
-    return PairList(Path(folder), files, places.reshape(-1, 2), made.same, made.folds, made.folds_are_disjoint, seed)
+    places: dict[int, int] = {}  # numbers of pictures to their places in the order of first use
+    rows = [[places.setdefault(int(number), len(places)) for number in pair] for pair in made.pairs]
+    files = tuple(names[number] for number in places)
+    pairs_of_files = np.asarray(rows, np.int64)
+    return PairList(Path(folder), files, pairs_of_files, made.same, made.folds, made.folds_are_disjoint, seed)
 
 
 def _names(found: FolderSet) -> list[str]:

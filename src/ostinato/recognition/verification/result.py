@@ -198,7 +198,7 @@ def check_finite(finite: NDArray[np.bool_], names: Sequence[str] | Mapping[int, 
     called = list(dict.fromkeys(str(index) if names is None else names[index] for index in wrong))
     shown = ", ".join(called[:_NAMED_AT_MOST]) + (" and others" if len(called) > _NAMED_AT_MOST else "")
     raise NonFiniteError(
-        f"{len(wrong):,} of {len(finite):,} embeddings are not finite: of picture{'s' * (len(called) > 1)} {shown}.",
+        f"{len(wrong):,} of {len(finite):,} embeddings are not finite: {shown}.",
         advice="If it is all of them, a weight of the network is not finite: go back to an earlier generation "
         "(`ostinato runs show` lists them). If it is a few, look at these pictures.",
         kind="embedding",
