@@ -60,6 +60,33 @@ def test_none_does_nothing() -> None:
     assert gradients(made) == [[1e9]]
 
 
+ordinary = st.one_of(st.just(0.0), st.floats(1e-6, 1e3), st.floats(-1e3, -1e-6))
+entries = st.lists(ordinary, min_size=1, max_size=4)
+
+
+@given(st.lists(entries, min_size=1, max_size=4), st.floats(1e-3, 1e3))
+def test_limits_hold_and_directions_stay(values: list[list[float]], limit: float) -> None:
+    before = [torch.tensor(each, dtype=torch.float64) for each in values]
+    after: dict[str, list[torch.Tensor]] = {}
+    for method in ("value", "norm", "global_norm"):
+        made = parameters(*values)
+        GradientClipper(method, limit).clip(made)
+        after[method] = [parameter.grad for parameter in made if parameter.grad is not None]
+
+    for clipped, whole in zip(after["value"], before, strict=True):
+        assert torch.equal(clipped, whole.clamp(-limit, limit))
+    for clipped, whole in zip(after["norm"], before, strict=True):
+        assert clipped.norm() <= limit * (1 + 1e-12)
+        assert torch.allclose(clipped * whole.norm(), whole * clipped.norm(), rtol=1e-9, atol=0)
+        if whole.norm() <= limit * (1 - 1e-12):
+            assert torch.equal(clipped, whole)
+    together, one = torch.cat(after["global_norm"]), torch.cat(before)
+    assert together.norm() <= limit * (1 + 1e-12)
+    assert torch.allclose(together * one.norm(), one * together.norm(), rtol=1e-9, atol=0)
+    if one.norm() <= limit - 2e-6:
+        assert torch.equal(together, one)
+
+
 class NaiveAutoclip:
     """AutoClip with a list and numpy's percentile."""
 
