@@ -40,4 +40,4 @@ def test_the_first_key_fixes_the_kind() -> None:
     with pytest.raises(ArgumentValueError, match="keys are text"):
         texts.check([1])
     with pytest.raises(ArgumentTypeError, match="bool"):
-        KeyKind().check([True])
+        key_list([True])

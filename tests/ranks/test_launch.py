@@ -42,3 +42,11 @@ def test_servers_outlive_ranks_that_are_started_again(tmp_path: Path) -> None:
     status, text = launched(tmp_path, "dist_async", 4, 2, servers=2, staleness=4)
     assert status == 0, text
     assert [done for done, _ in results(text).values()] == [2, 2]
+
+
+def test_ranks_fill_the_slots_of_named_machines(tmp_path: Path) -> None:
+    program = ["python", str(PROGRAM), "dist_sync", str(tmp_path), "2", "9"]
+    command = [sys.executable, "-m", "ostinato", "launch", "-H", "localhost:2", "--max-restarts", "0", "--", *program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert [done for done, _ in results(ended.stdout + ended.stderr).values()] == [0, 0]
