@@ -21,6 +21,7 @@ _COMMANDS: dict[str, str] = {
     "verify": "ostinato.cli.recognition_verify",
     "embed": "ostinato.cli.recognition_verify",
     "pairs": "ostinato.cli.recognition_verify",
+    "export": "ostinato.cli.recognition_export",
 }
 """Name of each command and the module that defines it as a function of the same name."""
 
