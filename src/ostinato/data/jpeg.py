@@ -15,7 +15,7 @@ MAX_PIXELS = 64 * 1024 * 1024
 
 _SCAN, _END = b"\xff\xda", b"\xff\xd9"
 _EXIF = b"Exif\x00\x00"
-_EXIF_REACH = 128 * 1024  # application segments come first, and one has at most 64 KiB
+_EXIF_REACH = 4096  # its segment comes first, at most after a small one
 
 
 class ImageError(ValueError):
@@ -42,7 +42,7 @@ def decode_jpeg(data: bytes | memoryview) -> npt.NDArray[np.uint8]:
     height, width, colours = _header(data)
     if height * width > MAX_PIXELS:
         raise ImageError(f"it has {width} x {height} pixels; at most {MAX_PIXELS:,} are decoded")
-    if colours in ("CMYK", "YCCK") or bytes(data[:_EXIF_REACH]).find(_EXIF) >= 0:
+    if colours in ("CMYK", "YCCK") or _EXIF in bytes(data[:_EXIF_REACH]):
         # Four inks, and pictures that may have to be turned: rare, and OpenCV knows both.
         _refuse_damage(data)
         return _by_opencv(data)

@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ostinato.data.recordio.index import read_index, render_index
 from ostinato.errors import RecordError
@@ -53,6 +55,26 @@ def test_an_index_that_makes_no_sense_is_named_with_the_line(tmp_path: Path, con
     with pytest.raises(RecordError, match=text) as caught:
         _read(tmp_path, content)
     assert caught.value.fields["path"] == str(tmp_path / "set.idx")
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**18 - 1), st.integers(0, 99)),
+        min_size=1,
+        max_size=20,
+        unique_by=lambda each: each[0],
+    )
+)
+def test_the_size_of_the_blocks_makes_no_difference(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[int, int]]
+) -> None:
+    path = tmp_path_factory.mktemp("index") / "set.idx"
+    path.write_text("".join(f"{key}\t{offset}\n" for key, offset in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        for block in (70, 10_000):
+            patch.setattr("ostinato.data.recordio.index._BLOCK", block)
+            index = read_index(path, record_bytes=100)
+            assert list(zip(index.keys.tolist(), index.offsets.tolist(), strict=True)) == lines
 
 
 def test_an_index_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -99,7 +99,8 @@ class PictureChanges:
                 image = turn_colours(image, 20.0 * hue, 1.0 + 0.2 * saturation)
             if grey < chances.grey:
                 image = turn_colours(image, 0.0, 0.0)
-        return image[:, ::-1] if self._mirror and mirror < 0.5 else image
+        # Copying a view that runs backwards takes a dozen times as long.
+        return np.asarray(cv2.flip(image, 1), np.uint8) if self._mirror and mirror < 0.5 else image
 
 
 def turn_colours(image: npt.NDArray[np.uint8], hue: float, saturation: float) -> npt.NDArray[np.uint8]:
