@@ -14,6 +14,7 @@ from ostinato.cli.wording import check_range
 from ostinato.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
+    from ostinato.dist import Group
     from ostinato.recognition.trained_run import TrainedRun
     from ostinato.recognition.verification import VerificationResult
 
@@ -86,7 +87,7 @@ def verify(
         tells = group.rank == 0
         say = typer.echo if tells and not as_json else _say_nothing
         sets = [(path, open_pairs(path, tell=say)) for path in pairs]
-        trained = _read_run(run, generation, device, group.local_rank if group.size > 1 else None, say)
+        trained = _read_run(run, generation, device, group, say)
         found = []
         for path, opened in sets:
             with _progress(opened.name, tells and not as_json) as progress:
@@ -159,11 +160,12 @@ def embed(
     if out.suffix != ".npz":
         raise UsageError(f"{out} should end in .npz.", advice="That is what the file is: several NumPy arrays in one.")
 
+    from ostinato.dist import Alone
     from ostinato.faces.file_names import shown_name
     from ostinato.recognition.verification.folder_embeddings import embed_folder
 
     say = _say_nothing if as_json else typer.echo
-    trained = _read_run(run, generation, device, None, say)
+    trained = _read_run(run, generation, device, Alone(), say)
     with _progress("embedding", not as_json) as progress:
         result = embed_folder(
             trained.model,
@@ -260,14 +262,12 @@ def pairs(
 
 
 def _read_run(
-    run: Path, generation: str | None, device: str | None, local_rank: int | None, say: Callable[[str], object]
+    run: Path, generation: str | None, device: str | None, group: Group, say: Callable[[str], object]
 ) -> TrainedRun:
+    from ostinato.recognition.devices import choose_device
     from ostinato.recognition.trained_run import read_trained_run
-    from ostinato.swap.devices import choose_device
 
-    where = choose_device(device)
-    if where.type == "cuda" and where.index is None and local_rank is not None:
-        where = choose_device(f"cuda:{local_rank}")
+    where = choose_device(device, group)
     trained = read_trained_run(run, generation=generation, device=where)
     for notice in trained.notices:
         say(notice)

@@ -131,9 +131,10 @@ def test_a_path_is_opened_by_what_it_holds(people: Path, tmp_path: Path) -> None
     assert open_pairs(tmp_path / "pairs.bin").pairs.tolist() == opened.pairs.tolist()
     with pytest.raises(BadInputError, match="There is no"):
         open_pairs(tmp_path / "nothing")
-    (tmp_path / "text.txt").write_text("hello")
-    with pytest.raises(BadInputError, match="which no pair file needs"):
-        open_pairs(tmp_path / "text.txt")
+    for content, why in (("10\t300\n", "neither a .bin pair file nor a list"), ("", "is empty")):
+        (tmp_path / "text.txt").write_text(content)
+        with pytest.raises(BadInputError, match=why):
+            open_pairs(tmp_path / "text.txt")
 
 
 def test_a_missing_picture_of_a_list_is_named(people: Path, tmp_path: Path) -> None:
