@@ -30,9 +30,9 @@ class TinyBackbone(Backbone):
 
     def initialize(self, generator: torch.Generator | None) -> None:
         with torch.no_grad():
-            for parameter in self.parameters():
-                if parameter.dim() > 1:
-                    parameter.normal_(0, 0.1, generator=generator)
+            for layer in (self.first, self.second):
+                layer.weight.normal_(0, 0.1, generator=generator)
+                layer.bias.zero_()
 
 
 def build_tiny_backbone(options: RecognitionOptions) -> Backbone:

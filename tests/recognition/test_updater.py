@@ -182,4 +182,4 @@ def test_running_out_of_memory_is_answered_with_advice(monkeypatch: pytest.Monke
 def test_the_last_update_can_be_told_in_words() -> None:
     updater = make_updater(scaler=LossScaler(1024.0))
     _update(updater)
-    assert updater.describe_last() == f"learning rate {0.2 / 3:g}, labels 0 to 9 of 12, loss scale 1024."
+    assert updater.describe_last() == f"Learning rate {0.2 / 3:g}, labels 0 to 9 of 12, loss scale 1024."

@@ -57,7 +57,7 @@ class RecognitionModelOptions(Options):
         why_fixed=_SHAPE,
         ge=8,
         le=4096,
-        usual=(128, 1024),
+        usual=(16, 1024),
         help="""How many numbers describe a face. 512 is what everybody uses, and published weights have. Fewer make
         comparing faces cheaper and a little less sure. Do not raise it for better results; it hardly gives any.""",
     )
@@ -443,7 +443,7 @@ class RecognitionOptions(Options):
         group="run",
         ge=2,
         le=10_000_000,
-        usual=(16, 65536),
+        usual=(8, 65536),
         help="""How many images are looked at together, over all processes: 8 processes and 1024 make 128 each. So a run
         means the same with any number of processes. Larger is faster and needs more memory; the learning rate has to go
         with it. -b is short for it.""",

@@ -303,12 +303,12 @@ class RecognitionUpdater:
 
     def describe_last(self) -> str:
         """What is known of the last update, as a sentence for the message of a loss that is not finite."""
-        rank = f"Rank {self._group.rank}: " if self._group.size > 1 else ""
+        rank = f"Rank {self._group.rank}, learning" if self._group.size > 1 else "Learning"
         rate = self.schedule(max(1, self.state.iteration))
         labels = torch.cat(self.last_labels) if self.last_labels else torch.empty(0)
         seen = f", labels {int(labels.min())} to {int(labels.max())} of {self.head.classes}" if len(labels) else ""
         scale = "" if self._scaler is None else f", loss scale {self._scaler.loss_scale:g}"
-        return f"{rank}learning rate {rate:g}{seen}{scale}."
+        return f"{rank} rate {rate:g}{seen}{scale}."
 
     # --- state --------------------------------------------------------------------------------------------------------
 
