@@ -18,8 +18,6 @@ from tiny_updater import assert_equal, options_of, run, saved, updater_of
 from ostinato.errors import StateError
 from ostinato.loop import Trainer
 from ostinato.loop.reporter import report
-from ostinato.optim.rate_finder import RateFinder
-from ostinato.swap.rate_curve import draw_rate_curve
 from ostinato.swap.rate_finding import STOP_REASON, RateSearch, sweep
 from ostinato.swap.updater import SwapUpdater
 
@@ -310,16 +308,3 @@ def test_two_searches_never_write_over_each_other(tmp_path: Path, monkeypatch: p
         search = Search(tmp_path, FEW, "rate_finder.lr_finder_mode=graph_and_set")
         search.trainer.run()
         assert len(list(tmp_path.glob("*.csv"))) == len(list(tmp_path.glob("*.png"))) == number
-
-
-# --- the picture ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("losses", [[], [0.5], [0.5] * 5, [0.5] * 40, [0.5] * 20 + [math.inf], [0.0] * 30])
-def test_any_search_can_be_drawn(losses: list[float]) -> None:
-    finder = RateFinder(40)
-    for loss in losses or [math.nan]:
-        finder.add(loss)
-    finder.ended = finder.ended or "diverged"
-    picture = draw_rate_curve(finder, "default")
-    assert (picture.shape, picture.dtype) == ((620, 1000, 3), np.uint8)

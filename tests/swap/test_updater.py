@@ -233,7 +233,7 @@ def test_on_an_accelerator_the_step_is_left_out_without_a_look_at_the_result(
     """What an accelerator would do, on a processor: the flag stays a tensor."""
     options = options_of(f"optimizer.optimizer={optimizer}")
     updater, exact = updater_of(options), updater_of(options)
-    updater._device = torch.device("meta")
+    updater._device = torch.device("cuda")
     monkeypatch.setattr(SwapUpdater, "_on_device", lambda self, images: images)
     assert [one["loss/total"] for one in run(updater, 2)] == [one["loss/total"] for one in run(exact, 2)]
     assert_equal(updater, exact)

@@ -92,13 +92,16 @@ def plan_recovery(
 
     :param newest: what the run would go on from by itself.
     :param learning_rate: ``optimizer.learning_rate`` of the session.
-    :raises NonFiniteError: the run has recovered as often as the options allow; with all the reasons.
+    :raises NonFiniteError: the run has recovered as often as the options allow, or none of its states is good; with all
+        the reasons.
     """
     before = saved_rate(newest, learning_rate)
     if len(before.recoveries) >= options.nan_recovery_limit:
         raise _limit_reached(before, failure, options)
     suspect = before.recoveries[-1].went_back_to if before.recoveries else None
     loaded, passed_over = _choose(run, newest, suspect)
+    if loaded is None and passed_over:
+        raise _nothing_good(failure, passed_over)
     went_back_to = 0 if loaded is None else loaded.iteration
     rate = before.lowered(options.nan_recovery_factor, failure.iteration, went_back_to, failure.what)
     newer = [str(name) for name in run.names() if loaded is not None and name > _name(loaded)]
@@ -229,4 +232,18 @@ def _limit_reached(rate: BaseRate, failure: Failure, options: RecoveryOptions) -
         names=[],
         iteration=failure.iteration,
         recoveries=list(rate.recoveries),
+    )
+
+
+def _nothing_good(failure: Failure, passed_over: list[str]) -> NonFiniteError:
+    lines = "\n".join(f"  {text}" for text in passed_over)
+    return NonFiniteError(
+        f"There is no good state to go back to after iteration {failure.iteration:,} ({failure.what}):\n{lines}",
+        advice=(
+            "Nothing was changed. Put older generations back from a backup or with `ostinato runs restore`; to start "
+            "over, choose an empty folder."
+        ),
+        kind="loss",
+        names=[],
+        iteration=failure.iteration,
     )

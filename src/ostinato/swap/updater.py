@@ -71,9 +71,9 @@ class SwapUpdater:
     gradients collected in between are part of the state, so that a save at any iteration continues exactly.
 
     What is not finite never reaches the weights: losses and gradients are looked at *before* the optimizer's step,
-    which is then left out, moments and all. On an accelerator nobody waits for that look. Optimizers with a fused
-    kernel skip the step there; for the others the gradients become zeros, so that the weights only follow the moments
-    once more.
+    which is then left out, moments and all. On an accelerator nobody waits for that look: on CUDA, fused kernels skip
+    the step by themselves; for all others the gradients become zeros, so that the weights only follow the moments once
+    more.
 
     Memory of an update: the parameters four times (weights, gradients, two moments of Adam) and the activations of S x
     B faces.
@@ -267,7 +267,7 @@ class SwapUpdater:
         if self._device.type == "cpu":
             if is_finite:  # on a processor there is nobody to wait for
                 self.optimizer.step()
-        elif getattr(self.optimizer, "_step_supports_amp_scaling", False):
+        elif self._device.type == "cuda" and getattr(self.optimizer, "_step_supports_amp_scaling", False):
             # The hand-over that torch's own loss scaler uses: the kernel reads the flag and does nothing.
             self.optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
             try:
