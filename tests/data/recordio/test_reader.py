@@ -133,7 +133,7 @@ def test_damage_at_the_end_ends_the_walk(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_number_across_the_end_of_a_block_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_record_is_found_blocks_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ostinato.data.recordio.reader._BLOCK", 32)
     content = b"\x01" * 60 + encode_record(b"found") + encode_record(b"too")
     file = _file(tmp_path, content)

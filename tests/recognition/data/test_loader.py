@@ -177,6 +177,36 @@ def test_a_picture_that_cannot_be_read_is_reported_once_and_the_next_one_takes_i
     assert labels[places].tolist() == [0, 0, 0]
 
 
+def test_a_picture_that_cannot_be_read_is_not_tried_again() -> None:
+    tried: list[int] = []
+
+    class _Counted(_Flawed):
+        def read(self, index: int) -> tuple[Any, int]:
+            tried.append(index)
+            return super().read(index)
+
+    _take(_loader(_Counted({3}, limit=1), 20), 3)
+    assert tried.count(3) == 1
+
+
+def test_a_batch_that_failed_can_be_asked_for_again() -> None:
+    class _Once(SyntheticSource):
+        failed = False
+
+        def read(self, index: int) -> tuple[Any, int]:
+            if not self.failed:
+                self.failed = True
+                raise OSError("the network was away for a moment")
+            return super().read(index)
+
+    expected = _take(_loader(_source(20), 4), 1)[0]
+    loader = _loader(_Once(5, 20, image_size=8), 4, workers=1)
+    with loader:
+        with pytest.raises(OSError, match="for a moment"):
+            loader.next_batch()
+        assert torch.equal(loader.next_batch().images, expected.images)
+
+
 def test_replacements_do_not_depend_on_what_was_met_before() -> None:
     straight = _whole(_take(_loader(_Flawed({3, 4}, 2), 20), 3))[0]
     loader = _loader(_Flawed({3, 4}, 2), 20)

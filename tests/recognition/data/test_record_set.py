@@ -88,6 +88,18 @@ def test_keys_that_begin_at_one_and_have_gaps_are_taken_from_the_ids(tmp_path: P
     assert _open(tmp_path / "train.rec").header is None
 
 
+def test_ids_of_an_identity_set_that_count_from_zero_are_not_taken_for_keys(tmp_path: Path) -> None:
+    path = tmp_path / "train.rec"
+    with RecordWriter(path) as writer:
+        for key in (1, 2):
+            writer.write(key, pack_image_record(0, jpeg(key), id=key - 1))
+        writer.write(3, pack_image_record((1, 3), b"", id=2))
+        writer.write(0, pack_image_record((3, 4), b"", id=3))
+    found = _open(path, use_index=False)
+    assert found.keys.tolist() == [1, 2, 3, 0]
+    assert found.header == (3, 4)
+
+
 def test_an_id_that_is_no_key_is_replaced_by_what_fits_between_its_neighbours(tmp_path: Path) -> None:
     path = tmp_path / "train.rec"
     with RecordWriter(path) as writer:

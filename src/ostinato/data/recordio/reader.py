@@ -226,7 +226,7 @@ class RecordFile:
                 at = block.find(MAGIC_BYTES, at + 1)
             if len(block) < _BLOCK:
                 break
-            offset += len(block) - 4  # a number may lie across the end of the block
+            offset += len(block)  # a multiple of 4, so no number that counts lies across the end of the block
         return self._size
 
     def _is_record(self, offset: int) -> bool:
