@@ -32,6 +32,8 @@ from ostinato.runs.writer import SaveResult
 
 Tell = Callable[[str], None]
 
+_TABLE_WIDTH = 150
+
 
 def print_options(config: Path | None, preset: str | None, overrides: list[str]) -> None:
     """Print all options with their values, commented, as a YAML file that ``--config`` takes."""
@@ -44,7 +46,8 @@ def print_presets() -> None:
     """Print the published configurations."""
     table = Table(box=None, pad_edge=False)
     for heading in ("preset", "network", "margin", "classes sampled", "batch", "rate", "passes", "data", "people"):
-        table.add_column(heading, justify="right" if heading in ("batch", "rate", "passes", "people") else "left")
+        numbers = heading in ("batch", "rate", "passes", "people")
+        table.add_column(heading, justify="right" if numbers else "left", no_wrap=True)
     for name, preset in RECOGNITION_PRESETS.items():
         margin = "CosFace 0.4" if preset.margin[2] else "ArcFace 0.5"
         table.add_row(
@@ -58,7 +61,8 @@ def print_presets() -> None:
             preset.data,
             f"{PUBLISHED_SETS[preset.data].classes:,}",
         )
-    Console(highlight=False, markup=False, width=120).print(table)
+    width = max(Console().width, _TABLE_WIDTH)  # a terminal folds long lines; cut names would be of no use
+    Console(highlight=False, markup=False, width=width).print(table)
 
 
 def print_speed(request: RecognitionRequest, *, updates: int, timeout: float) -> None:
