@@ -11,6 +11,7 @@ enough to act on these models.
 
 *Time* is the ratio to an update of the default setting, which is timed ten times in each training, right after an
 update of the row's own, so that whatever else the machine does meets both; the median is given. Reading is not counted.
+With one thread on a CPU it is the time that the processor worked, else the clock's.
 
 A row that is in the file of results already, with the same model, iterations, batch and seed, is not trained again, so
 the program can be stopped at any time, and continued by the same command. Without files, the lpips losses have random
@@ -161,19 +162,32 @@ class Table:
             cache_dir=default_cache_folder(),
         )
 
+    def observed(self, updater: SwapUpdater) -> tuple[dict[str, float], float]:
+        """One update: its losses, and its seconds without reading."""
+        by_work = self.arguments.device == "cpu" and self.arguments.threads == 1
+        clock = time.thread_time if by_work else time.perf_counter
+        observation: dict[str, Any] = {}
+        started = clock()
+        with scope(observation):
+            updater.update()
+        names = [name for name in observation if name.startswith("loss/")]
+        values = read_scalars([observation[name] for name in names])  # waits for the device
+        seconds = clock() - started - (0.0 if by_work else updater.batch_read_time)
+        return dict(zip(names, values, strict=True)), seconds
+
     def train(self, row: Row) -> dict[str, Any]:
         iterations = self.arguments.iterations
         totals, parts, ratios, times = [], [], [], []
         started = time.perf_counter()
         with self.updater(self.changed(row)) as updater, self.updater(self.options) as reference:
             for iteration in range(iterations):
-                losses, seconds = observed(updater)
+                losses, seconds = self.observed(updater)
                 times.append(seconds)
                 totals.append(losses["loss/total"])
                 if row.part is not None:
                     parts.append(sum(value for name, value in losses.items() if name.endswith(f"/{row.part}")))
                 if iteration % max(1, iterations // 10) == iterations // 20:
-                    ratios.append(seconds / observed(reference)[1])
+                    ratios.append(seconds / self.observed(reference)[1])
             is_finite = all(math.isfinite(loss) for loss in totals) and all(
                 bool(parameter.isfinite().all()) for parameter in updater.model.parameters()
             )
@@ -191,17 +205,6 @@ class Table:
             "ms": 1e3 * statistics.median(times),
             "seconds": time.perf_counter() - started,
         }
-
-
-def observed(updater: SwapUpdater) -> tuple[dict[str, float], float]:
-    """One update: its losses, and its seconds without reading."""
-    observation: dict[str, Any] = {}
-    started = time.perf_counter()
-    with scope(observation):
-        updater.update()
-    names = [name for name in observation if name.startswith("loss/")]
-    losses = dict(zip(names, read_scalars([observation[name] for name in names]), strict=True))  # waits for the device
-    return losses, time.perf_counter() - started - updater.batch_read_time
 
 
 def show(rows: list[Row], results: dict[str, dict[str, Any]]) -> None:

@@ -257,3 +257,23 @@ def test_torch_s_own_form_of_state_continues_too(name: str) -> None:
         train(model, optimizer, 3, seed=2)
 
     assert torch.equal(first.get_parameter("2.weight"), second.get_parameter("2.weight"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_scaler_leaves_out_steps_that_overflow(name: str) -> None:
+    weight = nn.Parameter(torch.ones(2, 2))
+    optimizer = build_optimizer([("weight", weight)], options_of(name, weight_decay=0.0))
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    moved = []
+    for factor in (1.0, float("inf"), 1.0):
+        before = weight.detach().clone()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        moved.append(not torch.equal(weight, before))
+
+    assert moved == [True, False, True]
+    assert scaler.get_scale() == 2.0
+    if name != "lion":
+        assert float(optimizer.state[weight]["step"]) == 2
