@@ -34,7 +34,7 @@ def test_a_folder_is_packed_inspected_shuffled_and_unpacked(
         "of each 1 (label 1) to 3 (label 0); half of them have 2 or more",
         "size 16 x 16: 6",
         "format JPEG: 6",
-        "index names 10 of 10 records, and fits",
+        "index names 10 records, and fits",
         "damaged 0 (every picture decoded)",
     ]
     assert _run("shuffle", tmp_path / "train.rec", tmp_path / "mixed.rec", "--seed", 4) == 0
@@ -60,7 +60,7 @@ def test_damage_is_told_once_and_left_out(people: Path, tmp_path: Path, capsys: 
     told = capsys.readouterr()
     assert told.err.count("000.jpg cannot be used: it is cut off") == 1
     assert "none of the pictures of bob can be used; its class stays" in told.out
-    assert "1 damaged pictures are left out" in told.out
+    assert "damaged and left out: 1" in told.out
 
 
 def test_inspecting_damage_ends_with_status_3_and_names_it(

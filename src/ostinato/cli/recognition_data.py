@@ -45,7 +45,7 @@ class PictureFormat(str, Enum):
 
 def pack(
     folder: Annotated[
-        Path, typer.Argument(help="A folder with one sub-folder of pictures per identity.", show_default=False)
+        Path, typer.Argument(metavar="FOLDER", help="One sub-folder of pictures per identity.", show_default=False)
     ],
     out: _OutArgument,
     size: Annotated[
@@ -101,7 +101,10 @@ def pack(
 def inspect(
     path: _SetArgument,
     decode: Annotated[
-        bool, typer.Option("--decode", help="Decode every picture. Finds all damage, and takes a millisecond for each.")
+        bool,
+        typer.Option(
+            "--decode", help="Decode every picture: finds damage in the pixels too, as far as the format lets it show."
+        ),
     ] = False,
     write_index: Annotated[
         bool,
@@ -156,7 +159,7 @@ def shuffle(
 
 def unpack(
     records: _RecordsArgument,
-    folder: Annotated[Path, typer.Argument(help="The folder to make.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to make.", show_default=False)],
     max_bad_records: _MaxBad = 100,
 ) -> None:
     """Write the pictures of a set as files, byte for byte, into one folder per identity."""
@@ -238,7 +241,7 @@ def _described(format: PictureFormat, quality: int, size: int) -> str:
 
 def _tell_written(packed: Packed, out: Path) -> None:
     if packed.skipped:
-        typer.echo(f"{len(packed.skipped):,} damaged pictures are left out")
+        typer.echo(f"damaged and left out: {len(packed.skipped):,}")
     what = f"{packed.images:,} pictures of {packed.identities:,} identities, {_size(packed.bytes)}"
     typer.echo(f"wrote {shown_name(out)}: {what}")
 

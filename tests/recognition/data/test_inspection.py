@@ -19,7 +19,7 @@ def test_a_whole_identity_set(tmp_path: Path) -> None:
     assert (report.kind, report.images, report.counts) == ("identity set", 4, {"0": 3, "1": 1})
     assert (report.sizes, report.formats) == ({(16, 16): 4}, {"JPEG": 4})
     assert report.bytes == path.stat().st_size
-    assert report.index == "names 7 of 7 records, and fits"
+    assert report.index == "names 7 records, and fits"
     assert (report.bad, report.notes, report.bad_index, report.missing_labels) == ((), (), None, 0)
     assert told[-1] == (4, 4)
 
@@ -47,6 +47,7 @@ def test_damage_of_records_and_of_pictures_is_listed(tmp_path: Path) -> None:
     decoded = inspect_set(tmp_path, tmp_path / "train.rec", decode=True)
     assert [error.fields["key"] for error in decoded.bad] == [0, 1, 2]
     assert decoded.images == 4
+    assert decoded.index == "names 5 records, and fits"
 
 
 def test_a_wrong_index_is_told_and_everything_else_is_as_if_there_were_none(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from ostinato.data.jpeg import ImageError
 from ostinato.data.pictures import decode_rgb, picture_size
-from ostinato.data.recordio.index import index_path
 from ostinato.errors import DataSetError, RecordError
 from ostinato.faces.file_names import shown_name
 from ostinato.recognition.data.image_folder import (
@@ -61,7 +60,8 @@ def inspect_set(
 
     :param path: what the user named.
     :param records: the record file that it means; None for a folder of people.
-    :param decode: decode every picture, which alone finds all damage; otherwise only the headers are read.
+    :param decode: decode every picture, which finds damage in the pixels too, as far as the format lets it show;
+        otherwise only the headers are read.
     :param progress: called as ``progress(done, total)`` after each picture.
     :raises DataSetError: there is no set, or nothing in it can be understood.
     """
@@ -151,12 +151,11 @@ def _look(
 
 
 def _about_index(found: RecordSet, bad_index: RecordError | None) -> str:
-    path = index_path(found.file.path)
     if bad_index is not None:
         return f"{bad_index.fields['reason']}"
-    if not path.exists():
+    if found.index_records is None:
         return "none"
-    return f"names {int((found.keys >= 0).sum()):,} of {len(found.scan):,} records, and fits"
+    return f"names {found.index_records:,} records, and fits"
 
 
 def _range_notes(found: RecordSet) -> list[str]:

@@ -57,6 +57,8 @@ class RecordSet:
     """The two numbers (A, Z) of record 0 of an identity set; None for a plain set."""
     identity_rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """Which records of ``scan`` are identity records."""
+    index_records: int | None = None
+    """How many records the index names, damaged ones included; None without one."""
     declared: SetProperty | None = None
     """What the ``property`` file beside the set says."""
 
@@ -168,6 +170,7 @@ def _understand(file: RecordFile, scan: RecordScan, index: RecordIndex | None, u
         tuple(notes),
         header,
         identity_rows,
+        len(index) if index is not None else None,
         declared,
     )
 
