@@ -147,4 +147,8 @@ def test_another_rate_that_is_asked_for_wins(
     assert status == 0, text
     steps = [json.loads(line) for line in path.read_text().splitlines()]
     assert {group["lr"] for step in steps for group in step["groups"]} == {3e-5}
-    assert "found by the search" not in text
+    found = rate_in(searched[0] / "run")["found"]
+    assert (
+        f"learning rate 3e-05, as asked for now; before, this run was trained with {found:.3g}, found by the search"
+    ) in text
+    assert rate_in(run)["found"] is None

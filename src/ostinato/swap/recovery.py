@@ -127,18 +127,27 @@ def _choose(
     return None, passed_over
 
 
+def stored_rate(loaded: LoadedGeneration | None) -> BaseRate | None:
+    """The learning rate that a state was saved with; None where it does not tell.
+
+    :raises StateError: what is there is no rate.
+    """
+    state: Any = None if loaded is None else loaded.state
+    try:
+        saved = state["trainer"]["updater"]["learning_rate"]
+    except (KeyError, TypeError):  # nothing is saved, or by an earlier version
+        return None
+    return BaseRate.from_state(saved)
+
+
 def saved_rate(loaded: LoadedGeneration | None, learning_rate: float) -> BaseRate:
     """The learning rate that a saved state goes on with in a session.
 
     :param learning_rate: ``optimizer.learning_rate`` of the session.
     :raises StateError: the saved one cannot be used.
     """
-    state: Any = None if loaded is None else loaded.state
-    try:
-        saved = state["trainer"]["updater"]["learning_rate"]
-    except (KeyError, TypeError):  # nothing is saved, or by an earlier version
-        return BaseRate(learning_rate)
-    return BaseRate.from_state(saved).asked(learning_rate)
+    stored = stored_rate(loaded)
+    return BaseRate(learning_rate) if stored is None else stored.asked(learning_rate)
 
 
 def carry_out(run: RunFolder, plan: RecoveryPlan, failure: Failure, options: RecoveryOptions, tell: Tell) -> None:

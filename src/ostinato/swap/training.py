@@ -51,6 +51,7 @@ from ostinato.swap.recovery import (
     pending_failure,
     plan_recovery,
     saved_rate,
+    stored_rate,
 )
 from ostinato.swap.request import TrainingRequest
 from ostinato.swap.run_options import asked_options, merged_options, new_run_options, resumed_options
@@ -139,8 +140,8 @@ def open_training(
         recovered = _recover(request, prepared.options, run, loaded, tell)
         if recovered is not None:
             loaded, rate = recovered.loaded, recovered.rate
-        elif rate.describe():
-            tell(f"learning rate {rate.value:.3g}: {rate.describe()}")
+        else:
+            _tell_rate(stored_rate(loaded), rate, tell)
         training = _build(request, prepared, folders, run, loaded, device, on_save, stack, rate)
         start = SavedStart(training.snapshot)
         training.trainer.extend(start)
@@ -182,6 +183,17 @@ def _recover(
     if plan.loaded is not None:
         run.take_over(plan.loaded)
     return plan
+
+
+def _tell_rate(stored: BaseRate | None, rate: BaseRate, tell: Tell) -> None:
+    """Say which rate is in force where the options do not say it all."""
+    if rate.describe():
+        tell(f"learning rate {rate.value:.3g}: {rate.describe()}")
+    elif stored is not None and stored.describe():
+        tell(
+            f"learning rate {rate.value:.3g}, as asked for now; before, this run was trained with {stored.value:.3g}, "
+            f"{stored.describe()}"
+        )
 
 
 def _wants_search(request: TrainingRequest, rate: BaseRate, iteration: int, tell: Tell) -> bool:
