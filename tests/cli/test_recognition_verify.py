@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from people_pictures import write_people
+from people_pictures import write_people, write_templates
 
 from ostinato.config import RecognitionOptions, read_options, to_record
 from ostinato.data.pictures import decode_rgb
@@ -120,6 +120,19 @@ def test_a_list_and_the_same_as_a_bin_file_agree(
     for key in ("accuracy", "threshold", "pairs", "same_pairs", "pictures"):
         assert one[key] == other[key], key
     assert one["xnorm"] == pytest.approx(other["xnorm"], rel=1e-6)
+
+
+def test_templates_laid_out_as_ijb_c_are_verified(recognition: Recognition, run: Path, tmp_path: Path) -> None:
+    folder = write_templates(tmp_path / "IJBX", people=3)
+    status, text, _ = recognition("verify", run, folder, "--device", "cpu")
+    assert status == 0
+    assert "ijbx: 15 pairs of 6 templates with 12 pictures (3 same, 12 different)" in text
+    assert text.count("TAR at ") == 6
+    assert text.count("; 12 different pairs are too few for this rate") == 5  # not for 10 %
+    status, text, _ = recognition("verify", run, folder, "--json", "--far", "0.1")
+    (found,) = json.loads(text)["template_sets"]
+    assert (found["name"], found["pairs"], found["tar_at_far"][0]["far_target"]) == ("ijbx", 15, 0.1)
+    assert recognition("verify", run, folder, "--roc", tmp_path / "roc.png")[0] == 2
 
 
 def test_pairs_writes_a_list_and_a_bin_file(recognition: Recognition, people: Path, tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def verify(
         list[Path],
         typer.Argument(
             metavar="PAIRS...",
-            help="A .bin file, a list that `pairs` has written, or a folder with a sub-folder per person; or several.",
+            help="A .bin file, a list that `pairs` has written, a folder with a sub-folder per person, or one that is "
+            "laid out as IJB-C (meta, loose_crop); or several.",
             show_default=False,
         ),
     ],
@@ -68,7 +69,7 @@ def verify(
 
     Every picture is embedded plain and mirrored. Accuracy is measured by folds: the best threshold on the other folds
     decides on each. TAR at FAR is the share of pairs of the same person that are accepted at a threshold at which that
-    share of pairs of different people is. Several processes, started by a launcher, share the work.
+    share of pairs of different people is. Several processes, started by a launcher, share the work, but for templates.
     """
     check_range("--batch-size", batch_size, 1, 65536)
     for rate in far or ():
@@ -76,17 +77,26 @@ def verify(
             raise UsageError(f"--far {rate:g} is no rate of false accepts.", advice="Give one between 0 and 1.")
     _check_picture_name(roc)
 
-    from ostinato.cli.verification_text import verification_lines
+    from ostinato.cli.verification_text import template_lines, verification_lines
     from ostinato.dist import open_group
     from ostinato.faces.file_names import shown_name
     from ostinato.recognition.verification import verify_pairs
     from ostinato.recognition.verification.pair_sources import open_pairs
     from ostinato.recognition.verification.result import FAR_TARGETS
+    from ostinato.recognition.verification.template_folder import (
+        is_template_folder,
+        read_template_folder,
+        verify_templates,
+    )
+    from ostinato.recognition.verification.templates import FAR_TARGETS as TEMPLATE_FAR_TARGETS
 
     with open_group() as group:
         tells = group.rank == 0
         say = typer.echo if tells and not as_json else _say_nothing
-        sets = [(path, open_pairs(path, tell=say)) for path in pairs]
+        if roc is not None and all(is_template_folder(path) for path in pairs):
+            raise UsageError("--roc draws curves of pairs, and there are only templates.", advice="Leave it out.")
+        template_sets = [(path, read_template_folder(path)) for path in pairs if is_template_folder(path)]
+        sets = [(path, open_pairs(path, tell=say)) for path in pairs if not is_template_folder(path)]
         trained = _read_run(run, generation, device, group, say)
         found = []
         for path, opened in sets:
@@ -106,6 +116,17 @@ def verify(
                 say(line)
         if not tells:
             return
+    curves = []
+    for path, templates in template_sets:
+        with _progress(templates.name, not as_json) as progress:
+            curve = verify_templates(
+                trained.model, templates, batch_size=batch_size, device=_device_of(trained), progress=progress
+            )
+        rates = curve.at(tuple(far) if far else TEMPLATE_FAR_TARGETS)
+        curves.append((path, templates, rates))
+        say("")
+        for line in template_lines(templates, rates):
+            say(line)
     if roc is not None:
         title = f"{trained.options.model.backbone} at iteration {trained.iteration:,}"
         _draw(roc, [(opened.name, verification.result) for _, opened, verification in found], title)
@@ -125,6 +146,17 @@ def verify(
                     **verification.result.to_dict(),
                 }
                 for path, opened, verification in found
+            ],
+            "template_sets": [
+                {
+                    "path": str(path),
+                    "name": templates.name,
+                    "pictures": len(templates.pictures),
+                    "pairs": len(templates.same),
+                    "same_pairs": int(templates.same.sum()),
+                    "tar_at_far": [{"far_target": target, "tar": tar, "far": near} for target, tar, near in rates],
+                }
+                for path, templates, rates in curves
             ],
         }
         typer.echo(json.dumps(content, indent=2))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ostinato.recognition.verification import Acceptance, PairSet, PairVerification, VerificationResult
+    from ostinato.recognition.verification.template_folder import TemplateSet
 
-_LABEL = 15
+_LABEL = 16
 
 
 def verification_lines(pairs: PairSet, verification: PairVerification) -> Iterable[str]:
@@ -32,10 +33,28 @@ def verification_lines(pairs: PairSet, verification: PairVerification) -> Iterab
             f"{result.zero_embeddings:,}",
             f"of {2 * result.pairs:,} embeddings are zero: these pictures are equally far from everybody",
         )
-    rate = verification.pictures / max(verification.seconds, 1e-9)
+    rate = verification.embedded / max(verification.seconds, 1e-9)
     yield _row("time", f"{verification.seconds:.1f} s", f"{rate:,.0f} pictures a second, each plain and mirrored")
     for note in pairs.notes:
         yield f"  {note}"
+
+
+def template_lines(templates: TemplateSet, rates: Iterable[tuple[float, float, float]]) -> Iterable[str]:
+    """The result of one set of templates, line by line.
+
+    :param rates: the rate of false accepts asked for, that of true accepts, and the nearest rate that was measured.
+    """
+    same = int(templates.same.sum())
+    different = len(templates.same) - same
+    yield (
+        f"{templates.name}: {_count(len(templates.same), 'pair')} of {templates.template_count:,} "
+        f"templates with {_count(len(templates.pictures), 'picture')} ({same:,} same, {different:,} different)"
+    )
+    for target, tar, near in rates:
+        remark = f"at the nearest measured FAR, {_rate(near)}"
+        if target * different < 1:
+            remark += f"; {different:,} different pairs are too few for this rate"
+        yield _row(f"TAR at {_rate(target)}", _percent(tar), remark)
 
 
 def _acceptance_row(acceptance: Acceptance) -> str:

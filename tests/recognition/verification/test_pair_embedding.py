@@ -54,7 +54,20 @@ def test_a_picture_in_several_pairs_is_embedded_once(tmp_path: Path) -> None:
     pairs = make_pair_list(write_people(tmp_path, 6, 4), folds=3).pair_set("x")
     assert len(pairs.pictures) < 2 * len(pairs)
     model = PatchMeans()
-    assert verify_pairs(model, pairs).pictures == sum(model.batches) // 2 == len(pairs.pictures)
+    verification = verify_pairs(model, pairs)
+    assert verification.pictures == verification.embedded == sum(model.batches) // 2 == len(pairs.pictures)
+
+
+def test_ranks_embed_a_picture_that_several_of_them_need_each_for_itself(tmp_path: Path) -> None:
+    pairs = make_pair_list(write_people(tmp_path, 6, 4)).pair_set("x")
+    models = [PatchMeans() for _ in range(2)]
+    found = on_ranks(2, lambda group: verify_pairs(models[group.rank], pairs, batch_size=4, group=group))
+    assert {verification.pictures for verification in found} == {len(pairs.pictures)}
+    assert {verification.embedded for verification in found} == {sum(sum(model.batches) // 2 for model in models)}
+    assert found[0].embedded > found[0].pictures
+    alone = verify_pairs(PatchMeans(), pairs, batch_size=4).result
+    assert found[0].result.to_dict() == found[1].result.to_dict()
+    assert found[0].result.accuracy.mean == pytest.approx(alone.accuracy.mean)
 
 
 def test_part_of_a_set_has_the_pictures_of_its_pairs_alone(tmp_path: Path) -> None:

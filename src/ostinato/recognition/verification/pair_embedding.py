@@ -29,12 +29,15 @@ from ostinato.recognition.verification.result import (
 class PairVerification:
     """The result of a set of pairs, and what it took.
 
-    :param pictures: embedded by all ranks together, each twice: plain and mirrored.
+    :param pictures: of the set.
+    :param embedded: pictures embedded by all ranks together, each twice: plain and mirrored. One whose pairs are
+        measured by several ranks is embedded by each of them.
     :param seconds: of the slowest rank, decoding included.
     """
 
     result: VerificationResult
     pictures: int
+    embedded: int
     seconds: float
 
 
@@ -66,10 +69,12 @@ class PairShare:
 
     :param own: the consecutive pairs that this rank measures; there may be none.
     :param same: (P,) of all pairs.
+    :param pictures: how many all pairs have.
     """
 
     own: PairSet
     same: NDArray[np.bool_]
+    pictures: int
     group: Group
     batch_size: int
 
@@ -85,7 +90,7 @@ class PairShare:
         unit = max(1, batch_size // 2)
         units = -(-len(pairs) // unit)
         first, last = (min(units * rank // group.size * unit, len(pairs)) for rank in (group.rank, group.rank + 1))
-        return cls(pairs.take(first, last), pairs.same, group, batch_size)
+        return cls(pairs.take(first, last), pairs.same, len(pairs.pictures), group, batch_size)
 
     def verify(
         self,
@@ -125,9 +130,8 @@ class PairShare:
             entries += len(measured.finite)
             parts.append(measured)
         result = judge(PairMeasurements.joined(parts), self.same, self.own.folds, far_targets, names)
-        return PairVerification(
-            result, sum(pictures for _, pictures, _ in gathered), max(seconds for _, _, seconds in gathered)
-        )
+        embedded, seconds = sum(count for _, count, _ in gathered), max(time for _, _, time in gathered)
+        return PairVerification(result, self.pictures, embedded, seconds)
 
     def _measure(
         self, model: nn.Module, device: torch.device | str, progress: Callable[[int, int], None] | None

@@ -106,8 +106,5 @@ def packed_picture(picture: Picture, size: int = IMAGE_SIZE) -> bytes:
     prepared = prepare_picture(picture, size)
     data = picture.read()
     found = picture_size(data)
-    return (
-        data
-        if found.format in ("JPEG", "PNG") and (found.height, found.width) == (size, size)
-        else encode_png(prepared)
-    )
+    fits = (found.height, found.width) == (size, size) and picture.landmarks is None
+    return data if fits and found.format in ("JPEG", "PNG") else encode_png(prepared)
