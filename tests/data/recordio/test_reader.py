@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -169,13 +171,20 @@ def test_threads_may_share_a_file(tmp_path: Path) -> None:
 
 def test_a_forked_process_may_read_on(tmp_path: Path) -> None:
     payloads = [b"one", b"two", b"three"]
-    file = _file(tmp_path, b"".join(map(encode_record, payloads)))
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if [file.read(offset) for offset in _offsets(payloads)] == payloads else 1)
-    assert [file.read(offset) for offset in _offsets(payloads)] == payloads
-    assert os.waitpid(child, 0)[1] == 0
-    file.close()
+    (tmp_path / "set.rec").write_bytes(b"".join(map(encode_record, payloads)))
+    program = (
+        "import os, sys\n"
+        "from ostinato.data.recordio import RecordFile\n"
+        "file = RecordFile(sys.argv[1])\n"
+        "file.open()\n"
+        "offsets = list(map(int, sys.argv[2:]))\n"
+        "child = os.fork()\n"
+        "for _ in range(200):\n"
+        "    assert [file.read(offset) for offset in offsets] == [b'one', b'two', b'three']\n"
+        "sys.exit(os.waitpid(child, 0)[1] if child else 0)\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "set.rec"), *map(str, _offsets(payloads))]
+    assert subprocess.run(words, timeout=120).returncode == 0
 
 
 def test_a_pickled_copy_opens_the_file_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ostinato.errors import ArgumentValueError, DataSetError, StateError
 from ostinato.recognition.data import Augmentation, BadImages, RecognitionBatch, RecognitionLoader, open_source
 from ostinato.recognition.data.loader import rank_positions
+from ostinato.recognition.data.order import ShuffledOrder
 from ostinato.recognition.data.synthetic import SyntheticSource
 
 
@@ -221,6 +222,35 @@ def test_too_many_pictures_that_cannot_be_read_end_the_training_and_are_named(wo
         loader.next_batch()
     assert "picture 3 cannot be used: it is torn." in str(caught.value)
     assert loader.position == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_the_batch_that_has_one_too_many_is_the_same_however_far_the_threads_are_ahead(workers: int) -> None:
+    source = _Flawed({3, 9, 11, 17}, limit=3)
+    loader = _loader(source, 2, workers=workers, prefetch=8)
+    place = ShuffledOrder(20, 7).indices(np.arange(20)).tolist()
+    last = sorted(place.index(number) for number in (3, 9, 11, 17))[3] // 2
+    with loader:
+        for _ in range(last):
+            loader.next_batch()
+        for _ in range(2):  # it stays so
+            with pytest.raises(DataSetError, match="4 pictures cannot be used"):
+                loader.next_batch()
+        assert loader.position == 2 * last
+
+
+def test_a_set_that_has_gone_is_not_tried_to_its_end() -> None:
+    tried: list[int] = []
+
+    class _Gone(_Flawed):
+        def read(self, index: int) -> tuple[Any, int]:
+            tried.append(index)
+            raise DataSetError(f"picture {index} cannot be read.", path="set")
+
+    loader = _loader(_Gone(set(), limit=3), 4)
+    with loader, pytest.raises(DataSetError, match="4 pictures cannot be used"):
+        loader.next_batch()
+    assert len(tried) == 4
 
 
 def test_an_error_of_another_kind_in_a_thread_arrives_where_the_batch_is_asked_for() -> None:

@@ -315,6 +315,12 @@ def test_small_identities_can_be_left_out_and_classes_are_counted_anew(tmp_path:
         open_source(tmp_path, min_images=0)
 
 
+def test_labels_with_large_gaps_are_mentioned(tmp_path: Path) -> None:
+    (note,) = _open(write_plain_set(tmp_path / "train.rec", [0, 3, 90_000])).notes
+    assert "go up to 90,000, and only 3 of these classes have pictures" in note
+    assert _open(write_plain_set(tmp_path / "train.rec", [0, 3, 5])).notes == ()
+
+
 def test_a_property_file_may_name_more_classes_than_have_pictures(tmp_path: Path) -> None:
     write_plain_set(tmp_path / "train.rec", [0, 1])
     (tmp_path / "property").write_text("7,112,112\n")

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,13 @@ class RecognitionBatch:
     """Completed passes once this batch is used."""
     position: int
     """Samples that the whole run (all ranks) has consumed once this batch is used."""
+
+
+class _Built(NamedTuple):
+    batch: RecognitionBatch | None
+    """None: there were too few usable pictures."""
+    bad: dict[int, DataSetError]
+    """Pictures that could not be used for it, and why."""
 
 
 class RecognitionLoader:
@@ -113,7 +120,7 @@ class RecognitionLoader:
         self._position = 0
         self._opened = False
         self._pool: ThreadPoolExecutor | None = None
-        self._ahead: deque[Future[RecognitionBatch]] = deque()
+        self._ahead: deque[Future[_Built]] = deque()
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
@@ -205,56 +212,80 @@ class RecognitionLoader:
         """
         if not self._opened:
             raise StateError("The loader is closed.", advice="Call open() first.")
+        self._source.bad.check()
+        try:
+            batch = self._next()
+        except Exception:
+            self._drop_ahead()
+            raise
+        if self._ahead:
+            self._ahead.popleft()
+        self._position = batch.position
+        return batch
+
+    def _next(self) -> RecognitionBatch:
+        """The batch at the present position, which stays first among those that are prepared ahead."""
         if self._pool is None:
-            batch = self._build(self._position)
+            built = self._build(self._position)
         else:
             in_flight = worker_count(self._workers) * self._prefetch
             while len(self._ahead) < in_flight:
                 start = self._position + len(self._ahead) * self.batch_size
                 self._ahead.append(self._pool.submit(self._build, start))
-            try:
-                batch = self._ahead[0].result()
-            except Exception:
-                self._drop_ahead()
-                raise
-            self._ahead.popleft()
-        self._position = batch.position
-        return batch
+            built = self._ahead[0].result()
+        # Counted here and not where they are met: how far the threads are ahead must not decide when a run ends.
+        for index, error in built.bad.items():
+            self._source.bad.add(index, error)
+        if built.batch is None:
+            raise DataSetError("None of the pictures of the set can be used.", advice="The warnings above say why.")
+        return built.batch
 
-    def _build(self, start: int) -> RecognitionBatch:
+    def _build(self, start: int) -> _Built:
         positions = rank_positions(start, self.batch_size, self._group.rank, self._group.size)
         chosen = self._order.indices(positions)
         draws = self._changes.draws(positions)
         size = self._image_size
         images = np.empty((len(positions), size, size, 3), dtype=np.uint8)
         labels = np.empty(len(positions), dtype=np.int64)
+        bad: dict[int, DataSetError] = {}
         for row, index in enumerate(chosen):
-            image, labels[row] = self._usable(int(index))
-            images[row] = self._changes.apply(image, draws[row])
+            found = self._usable(int(index), bad)
+            if found is None:
+                return _Built(None, bad)
+            images[row] = self._changes.apply(found[0], draws[row])
+            labels[row] = found[1]
         position = start + self.batch_size
-        return RecognitionBatch(
+        batch = RecognitionBatch(
             torch.from_numpy(images).permute(0, 3, 1, 2),
             torch.from_numpy(labels),
             epoch=position // self.epoch_length,
             position=position,
         )
+        return _Built(batch, bad)
 
-    def _usable(self, index: int) -> tuple[npt.NDArray[np.uint8], int]:
-        """The picture ``index`` in the right size, or the next one of the set that can be used."""
+    def _usable(self, index: int, bad: dict[int, DataSetError]) -> tuple[npt.NDArray[np.uint8], int] | None:
+        """The picture ``index`` in the right size, or the next one of the set that can be used, with its label.
+
+        None when there is none, or when ``bad``, which collects those that cannot be used, holds more than are allowed:
+        a set on a disk that has gone is not read to its end.
+        """
+        known = self._source.bad
         count = len(self._source)
         for number in range(index, index + count):
             which = number % count
-            if which in self._source.bad:
+            if which in bad or which in known:
                 continue
             try:
                 image, label = self._source.read(which)
                 return fit_to_square(image, self._image_size), label
             except ImageError as error:
                 place = self._source.place(which)
-                self._source.bad.add(which, DataSetError(f"{place} cannot be used: {error}.", path=place))
+                bad[which] = DataSetError(f"{place} cannot be used: {error}.", path=place)
             except DataSetError as error:
-                self._source.bad.add(which, error)
-        raise DataSetError("None of the pictures of the set can be used.", advice="See the warnings above.")
+                bad[which] = error
+            if len(bad) > known.limit:
+                return None
+        return None
 
     def _drop_ahead(self) -> None:
         for future in self._ahead:

@@ -159,6 +159,8 @@ def _understand(file: RecordFile, scan: RecordScan, index: RecordIndex | None, u
     if header is not None:
         note = _header_note(file, header, len(images) + int((~usable).sum()), len(identity_rows), bool(bad))
         notes += [note] if note else []
+    if note := _gaps_note(file, scan.labels[images]):
+        notes.append(note)
     declared = _property(file, notes)
     return RecordSet(
         file,
@@ -250,6 +252,17 @@ def _header_note(
     if (first - 1, last - first) == (images, identities) or damaged:
         return None
     return f"{says}; there are {images:,} and {identities:,}. What is there is used."
+
+
+def _gaps_note(file: RecordFile, labels: npt.NDArray[np.float32]) -> str | None:
+    """Every class costs memory in training, so many that have no picture are worth a word."""
+    classes, present = int(labels.max()) + 1, len(np.unique(labels))
+    if classes <= 2 * present:
+        return None
+    return (
+        f"The labels in {printable(file.path)} go up to {classes - 1:,}, and only {present:,} of these classes have "
+        "pictures; the others cost memory in training for nothing."
+    )
 
 
 def _property(file: RecordFile, notes: list[str]) -> SetProperty | None:

@@ -57,18 +57,27 @@ class BadImages:
             if which in self._errors:
                 return
             self._errors[which] = error
-            count, first = len(self._errors), list(self._errors.values())[:_NAMED]
-        if count > self.limit:
-            named = "\n".join(f"  {bad.what}" for bad in first)
-            more = f"\n  and {count - len(first)} more" if count > len(first) else ""
-            raise DataSetError(
-                f"{count} pictures cannot be used, and at most {self.limit} are skipped:\n{named}{more}",
-                advice="Mend or replace the set, or allow more with max_bad_records. 'ostinato recognition inspect' "
-                "lists what is wrong.",
-                path=error.fields.get("path"),
-                errors=first,
-            ) from error
+        self.check()
         _log.warning("Skipped: %s", error.what)
+
+    def check(self) -> None:
+        """Make sure that not too many are skipped.
+
+        :raises DataSetError: there are. Fields: ``path``, ``errors``.
+        """
+        errors = self.errors
+        if len(errors) <= self.limit:
+            return
+        first = errors[:_NAMED]
+        named = "\n".join(f"  {bad.what}" for bad in first)
+        more = f"\n  and {len(errors) - len(first)} more" if len(errors) > len(first) else ""
+        raise DataSetError(
+            f"{len(errors)} pictures cannot be used, and at most {self.limit} are skipped:\n{named}{more}",
+            advice="Mend or replace the set, or allow more with max_bad_records. 'ostinato recognition inspect' "
+            "lists what is wrong.",
+            path=first[0].fields.get("path"),
+            errors=first,
+        ) from errors[-1]
 
 
 class Source(Protocol):
