@@ -8,9 +8,33 @@ pairs of 300 *other* identities are told apart by the network's embeddings, in t
 those of InsightFace's PyTorch code (its "dense" update of all centres in every step), of which the mean of three seeds
 should be within 0.01. A run takes about three processor seconds.
 
-Measured (mean of seeds 1, 2, 3):
+Measured on one core of an AMD EPYC, torch 2.13, three processor seconds a run::
 
-MEASURED
+        margin     rate   update        reference   mean    each seed
+        cosface16    1.00   frozen        0.990       0.990   0.990 0.995 0.985
+        cosface16    1.00   dense_lazy    0.990       0.990   0.990 0.995 0.985
+        cosface16    0.30   frozen        0.988       0.991   0.991 0.995 0.986
+        cosface16    0.30   dense_lazy    0.988       0.991   0.992 0.997 0.984
+        cosface16    0.10   frozen        0.985       0.988   0.990 0.993 0.980
+        cosface16    0.10   dense_lazy    0.985       0.986   0.987 0.995 0.978
+        arcface16    1.00   frozen        0.990       0.990   0.992 0.997 0.981
+        arcface16    1.00   dense_lazy    0.990       0.990   0.992 0.997 0.981
+        arcface16    0.30   frozen        0.986       0.989   0.991 0.996 0.981
+        arcface16    0.30   dense_lazy    0.986       0.990   0.990 0.996 0.983
+        arcface16    0.10   frozen        0.985       0.984   0.989 0.990 0.973
+        arcface16    0.10   dense_lazy    0.985       0.985   0.989 0.991 0.974
+        arcface16-st 1.00   frozen        0.990       0.987   0.990 0.992 0.980
+        arcface16-st 1.00   dense_lazy    0.990       0.987   0.990 0.992 0.980
+        arcface16-st 0.30   frozen        0.986       0.989   0.988 0.995 0.984
+        arcface16-st 0.30   dense_lazy    0.986       0.989   0.990 0.995 0.983
+        arcface16-st 0.10   frozen        0.985       0.988   0.992 0.993 0.980
+        arcface16-st 0.10   dense_lazy    0.985       0.986   0.990 0.996 0.973
+        cosface64    1.00   frozen        0.940       0.948   0.943 0.967 0.935
+        cosface64    1.00   dense_lazy    0.940       0.948   0.943 0.967 0.935
+        cosface64    0.30   frozen        0.944       0.937   0.927 0.948 0.936
+        cosface64    0.30   dense_lazy    0.944       0.938   0.943 0.948 0.922
+        cosface64    0.10   frozen        0.959       0.967   0.968 0.969 0.964
+        cosface64    0.10   dense_lazy    0.959       0.957   0.963 0.963 0.944
 """
 
 from __future__ import annotations
