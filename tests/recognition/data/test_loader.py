@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,23 @@ def test_a_batch_that_failed_can_be_asked_for_again() -> None:
         with pytest.raises(OSError, match="for a moment"):
             loader.next_batch()
         assert torch.equal(loader.next_batch().images, expected.images)
+
+
+def test_an_interrupt_as_a_batch_is_handed_out_neither_repeats_nor_skips_one() -> None:
+    class _Interrupted(deque):
+        def popleft(self) -> Any:
+            raise KeyboardInterrupt
+
+    straight = _take(_loader(_source(), 4), 3)
+    loader = _loader(_source(), 4, workers=1)
+    with loader:
+        loader.next_batch()
+        loader._ahead = _Interrupted(loader._ahead)
+        with pytest.raises(KeyboardInterrupt):
+            loader.next_batch()
+        loader._ahead = deque(loader._ahead)
+        assert loader.position == 8
+        assert torch.equal(loader.next_batch().images, straight[2].images)
 
 
 def test_replacements_do_not_depend_on_what_was_met_before() -> None:

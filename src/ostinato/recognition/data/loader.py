@@ -120,7 +120,7 @@ class RecognitionLoader:
         self._position = 0
         self._opened = False
         self._pool: ThreadPoolExecutor | None = None
-        self._ahead: deque[Future[_Built]] = deque()
+        self._ahead: deque[tuple[int, Future[_Built]]] = deque()
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
@@ -218,9 +218,9 @@ class RecognitionLoader:
         except Exception:
             self._drop_ahead()
             raise
+        self._position = batch.position
         if self._ahead:
             self._ahead.popleft()
-        self._position = batch.position
         return batch
 
     def _next(self) -> RecognitionBatch:
@@ -228,11 +228,13 @@ class RecognitionLoader:
         if self._pool is None:
             built = self._build(self._position)
         else:
+            if self._ahead and self._ahead[0][0] != self._position:  # an interrupt came just as a batch was handed out
+                self._drop_ahead()
             in_flight = worker_count(self._workers) * self._prefetch
             while len(self._ahead) < in_flight:
                 start = self._position + len(self._ahead) * self.batch_size
-                self._ahead.append(self._pool.submit(self._build, start))
-            built = self._ahead[0].result()
+                self._ahead.append((start, self._pool.submit(self._build, start)))
+            built = self._ahead[0][1].result()
         # Counted here and not where they are met: how far the threads are ahead must not decide when a run ends.
         for index, error in built.bad.items():
             self._source.bad.add(index, error)
@@ -288,7 +290,7 @@ class RecognitionLoader:
         return None
 
     def _drop_ahead(self) -> None:
-        for future in self._ahead:
+        for _, future in self._ahead:
             future.cancel()
         self._ahead.clear()
 
