@@ -89,7 +89,8 @@ def unpack_names(packed: Any) -> tuple[str, ...] | None:
     """The way back of :func:`pack_names`."""
     if packed is None:
         return None
-    return tuple(bytes(torch.as_tensor(packed).tolist()).decode("utf-8", "surrogateescape").split("/"))
+    text = torch.as_tensor(packed, dtype=torch.uint8).numpy().tobytes().decode("utf-8", "surrogateescape")
+    return tuple(text.split("/"))
 
 
 def as_known(source: Source, names: Sequence[str] | None, known: int, known_names: Sequence[str] | None) -> Source:
@@ -140,4 +141,5 @@ def names_in_order(names: Sequence[str] | None, known_names: Sequence[str] | Non
         return None if known_names is None else tuple(known_names)
     if known_names is None:
         return tuple(names)
-    return (*known_names, *(name for name in names if name not in set(known_names)))
+    known = set(known_names)
+    return (*known_names, *(name for name in names if name not in known))

@@ -59,7 +59,7 @@ class RecognitionProgress(ProgressDisplay):
         seen = {name: value for name, value in trainer.observation.items() if is_scalar(value)}
         wanted = [name for name in ("loss", "rate", "loss_scale") if name in seen]
         for name, value in zip(wanted, read_scalars([seen[name] for name in wanted]), strict=True):
-            parts.append(f"{name.replace('_', ' ')} {value:.4f}" if name == "loss" else f"{name} {value:.4g}")
+            parts.append(f"loss {value:.4f}" if name == "loss" else f"{name.replace('_', ' ')} {value:.4g}")
         shares = {name: float(seen[f"time/{name}"]) for name in ("data", "backbone", "head") if f"time/{name}" in seen}
         whole = sum(shares.values())
         if whole > 0:
