@@ -13,7 +13,7 @@ from torch.nn import Parameter
 
 from ostinato.gluon import clip_global_norm
 from ostinato.kvstore import LossScaler, ParameterTrainer
-from ostinato.kvstore.parameters import bind_parameters
+from ostinato.kvstore.parameter_binding import bind_parameters
 from ostinato.optim.rate_schedules import create_schedule
 
 TOLERANCE = 5e-6

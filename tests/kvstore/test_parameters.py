@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import Parameter
 
 from ostinato.errors import ArgumentValueError, StateError
-from ostinato.kvstore.parameters import ParameterHandle, bind_parameters
+from ostinato.kvstore.parameter_binding import bind_parameters
+from ostinato.kvstore.parameters import ParameterHandle
 from ostinato.optim.row_sparse_gradient import RowSparse
 
 

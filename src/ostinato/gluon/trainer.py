@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ostinato.kvstore import ParameterTrainer, Store
-from ostinato.kvstore.parameters import Parameters
+from ostinato.kvstore.parameter_binding import Parameters
 
 
 class Trainer(ParameterTrainer):

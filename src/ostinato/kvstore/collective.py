@@ -335,10 +335,8 @@ class CollectiveStore(BuiltInStore):
         if sums:
             assert there.sharded is not None
             there.sharded.update(sums, keys)
-        names = list(rows)
-        if names:
-            weights = [there.tables[key].stored if key in there.tables else there.stored[key] for key in names]
-            there.updater(names, [rows[key] for key in names], weights)
+        if rows:
+            there.updater(list(rows), list(rows.values()), [there.with_rows(key) for key in rows])
 
     def _deliver(
         self,
@@ -352,13 +350,7 @@ class CollectiveStore(BuiltInStore):
         totals: dict[Key, Tensor] = {}
         if self._keys.updater is None:  # the sums are what is stored and pulled
             totals = {slot.key: slot.of(flat) for bucket, flat in sums for slot in bucket.slots if slot.key in dense}
-            for key, total in totals.items():
-                if key in self._keys.stored:
-                    self._keys.stored[key].copy_(total)
-            for key, one in rows.items():
-                stored = self._keys.tables[key].stored if key in self._keys.tables else self._keys.stored.get(key)
-                if stored is not None:
-                    stored.index_copy_(0, one.indices, one.values.to(stored.dtype))
+            self._keys.replace(totals, rows)
         for key, targets in outputs.items():
             if not targets:
                 continue

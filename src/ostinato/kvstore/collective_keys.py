@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from ostinato.kvstore.buckets_exchange import BucketExchange
 from ostinato.kvstore.row_sparse_tables import Table
 from ostinato.kvstore.sharded import ShardedUpdate
 from ostinato.kvstore.store import Key
+from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Updater
 
 
@@ -64,6 +67,20 @@ class CollectiveKeys:
         """The part of a dense weight that this worker updates, a view."""
         place = None if self.buckets is None else self.buckets.place_of(key)
         return self.stored[key] if place is None or self.sharded is None else self.sharded.own_part(*place)
+
+    def with_rows(self, key: Key) -> Tensor:
+        """What is stored for a key whose gradient comes as rows, numbered as it is stored."""
+        return self.tables[key].stored if key in self.tables else self.stored[key]
+
+    def replace(self, sums: Mapping[Key, Tensor], rows: Mapping[Key, RowSparse]) -> None:
+        """Store sums in the place of what there was; of rows, the listed ones."""
+        for key, total in sums.items():
+            if key in self.stored:
+                self.stored[key].copy_(total)
+        for key, one in rows.items():
+            if key in self.tables or key in self.stored:
+                stored = self.with_rows(key)
+                stored.index_copy_(0, one.indices, one.values.to(stored.dtype))
 
     def is_placed(self, key: Key) -> bool:
         """Whether it is known which part of the key this worker updates."""

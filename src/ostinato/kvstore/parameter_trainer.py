@@ -24,7 +24,8 @@ from ostinato.kvstore.first_values import give_first_values
 from ostinato.kvstore.fresh_gradients import FreshGradients, find_fresh_gradients
 from ostinato.kvstore.loss_scaler import LossScaler, all_finite
 from ostinato.kvstore.optimizer_binding import bind_optimizer
-from ostinato.kvstore.parameters import ParameterHandle, Parameters, bind_parameters, some
+from ostinato.kvstore.parameter_binding import Parameters, bind_parameters
+from ostinato.kvstore.parameters import ParameterHandle, some
 from ostinato.kvstore.replica_updaters import ReplicaUpdaters
 from ostinato.kvstore.store import Store
 from ostinato.kvstore.store_opening import open_store

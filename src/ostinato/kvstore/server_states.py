@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ostinato.kvstore.compression import CompressionScheme
+from ostinato.kvstore.row_sparse_tables import big_array_bound
 from ostinato.kvstore.saved_leaves import Leaf, changed, element_range, is_flat, read_whole, row_range, size_of
-from ostinato.kvstore.server_placement import Part
+from ostinato.kvstore.server_placement import Part, place_elements, place_rows, place_whole, place_words
 
 
 @dataclass(frozen=True)
@@ -90,3 +92,30 @@ class Placed:
             else size_of(leaf) == self.shape.numel()
         )
         return self.cut_rows(part, leaf) if has_lines else read_whole(leaf)
+
+
+def placed_value(
+    number: int, value: Tensor, servers: int, *, rule: str, scheme: CompressionScheme | None, is_table: bool
+) -> Placed:
+    """Where the parts of a new key lie.
+
+    :param number: of the key, from 0.
+    :param rule: where the optimizer lets a weight be cut: see :attr:`~ostinato.optim.rules.Optimizer.cut`.
+    :param scheme: how its gradients are compressed.
+    :param is_table: its rows are pulled one by one.
+    """
+    bound, elements = big_array_bound(), value.numel()
+    rows = len(value) if value.ndim else 0
+    # Words and rows have no common borders.
+    compresses_rows = scheme is not None and rule == "rows" and not is_table
+    if rule == "tensors" or rows == 0 or compresses_rows:
+        parts = place_whole(number, rows or elements, servers)
+        return Placed(value.shape, value.dtype, tuple(parts), by_rows=rows > 0, is_table=is_table)
+    if scheme is not None and not is_table:
+        parts = place_words(number, elements, servers, bound, scheme)
+        return Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
+    if rows >= servers or rule == "rows" or is_table:
+        parts = place_rows(number, rows, elements // rows, servers, bound)
+        return Placed(value.shape, value.dtype, tuple(parts), by_rows=True, is_table=is_table)
+    parts = place_elements(number, elements, servers, bound)
+    return Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)

@@ -28,13 +28,13 @@ from ostinato.kvstore.compression import CompressionScheme, Compressor, is_finit
 from ostinato.kvstore.keys import single_key
 from ostinato.kvstore.registry import register_built_in
 from ostinato.kvstore.row_sparse_exchange import row_borders
-from ostinato.kvstore.row_sparse_tables import ROWS_FILE, big_array_bound, checked_row_ids
+from ostinato.kvstore.row_sparse_tables import ROWS_FILE, checked_row_ids
 from ostinato.kvstore.saved_leaves import changed
 from ostinato.kvstore.server_core import ServerCore
 from ostinato.kvstore.server_desk import ServerDesk
-from ostinato.kvstore.server_placement import Part, place_elements, place_rows, place_whole, place_words
+from ostinato.kvstore.server_placement import Part
 from ostinato.kvstore.server_settings import settings_from
-from ostinato.kvstore.server_states import Placed
+from ostinato.kvstore.server_states import Placed, placed_value
 from ostinato.kvstore.store import Key, Outputs, Store, Value, Values
 from ostinato.kvstore.summing import as_value, sum_values
 from ostinato.kvstore.transport import Message, ServerRefusedError, Transport
@@ -154,13 +154,15 @@ class AsyncStore(BuiltInStore):
     def init(self, key: Key | Sequence[Key], value: Values) -> None:
         """See :meth:`Store.init`. Returns when worker 0's values have arrived."""
         servers = self._open().servers
+        rule = "elements" if self._optimizer is None else self._optimizer.cut
+        scheme = None if self._compressor is None else self._compressor.scheme
         placed: dict[Key, Placed] = {}
         whole: dict[Key, Tensor] = {}
         for one, first in self._firsts(key, value).items():
             is_table = isinstance(first, RowSparse)
             dense = first.to_dense() if isinstance(first, RowSparse) else first
             number = one if isinstance(one, int) else len(self._numbers) + len(placed)
-            placed[one] = self._place(number, dense, servers, is_table=is_table)
+            placed[one] = placed_value(number, dense, servers, rule=rule, scheme=scheme, is_table=is_table)
             whole[one] = dense.detach()
         messages: dict[int, Message] = {}
         for one, where in placed.items():
@@ -170,24 +172,6 @@ class AsyncStore(BuiltInStore):
         self._ask(messages)
         self._placed.update(placed)
         self._numbers.update({one: len(self._numbers) + k for k, one in enumerate(placed)})
-
-    def _place(self, number: int, value: Tensor, servers: int, *, is_table: bool) -> Placed:
-        bound, elements = big_array_bound(), value.numel()
-        rule = "elements" if self._optimizer is None else self._optimizer.cut
-        rows = len(value) if value.ndim else 0
-        # Words and rows have no common borders.
-        compresses_rows = self._compressor is not None and rule == "rows" and not is_table
-        if rule == "tensors" or rows == 0 or compresses_rows:
-            parts = place_whole(number, rows or elements, servers)
-            return Placed(value.shape, value.dtype, tuple(parts), by_rows=rows > 0, is_table=is_table)
-        if self._compressor is not None and not is_table:
-            parts = place_words(number, elements, servers, bound, self._compressor.scheme)
-            return Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
-        if rows >= servers or rule == "rows" or is_table:
-            parts = place_rows(number, rows, elements // rows, servers, bound)
-            return Placed(value.shape, value.dtype, tuple(parts), by_rows=True, is_table=is_table)
-        parts = place_elements(number, elements, servers, bound)
-        return Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
 
     def push(self, key: Key | Sequence[Key], value: Values, priority: int | Sequence[int] = 0) -> None:
         """See :meth:`Store.push`. Returns when the servers have applied it."""
