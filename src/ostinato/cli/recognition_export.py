@@ -34,7 +34,9 @@ def export(
     ] = None,
     opset: Annotated[
         int | None,
-        typer.Option("--opset", help="Version of ONNX's operators, 11 or more. [the exporter's]", show_default=False),
+        typer.Option(
+            "--opset", help="Version of ONNX's operators, 11 or more; by default the exporter's.", show_default=False
+        ),
     ] = None,
     generation: Annotated[
         str | None,
