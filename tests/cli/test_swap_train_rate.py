@@ -85,11 +85,12 @@ def test_a_signal_ends_the_search_and_the_same_command_begins_it_again(
     commands: CommandServer, people: Path, tmp_path: Path
 ) -> None:
     words = command(people, tmp_path / "run", "-i", "3", "-r")
-    started = commands.start(*words, faults={"slow_updates": {"seconds": 0.05, "say": True}})
-    started.wait_for("update 3 takes its time")
+    started = commands.start(*words, faults={"hold_update": {"after": 2, "path": str(tmp_path / "go")}})
+    started.wait_for("update 3 waits")
     started.kill(signal.SIGTERM)
+    (tmp_path / "go").touch()
     assert started.wait() == 128 + signal.SIGTERM
-    assert "the search for the learning rate was stopped at batch" in started.text
+    assert "the search for the learning rate was stopped at batch 3; nothing has changed" in started.text
     assert RunFolder(tmp_path / "run").names() == []
     status, text = commands.run(*words)
     assert status == 0, text

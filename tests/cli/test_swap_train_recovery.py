@@ -218,10 +218,11 @@ def test_killed_while_it_recovers_it_counts_right_and_ends_the_same(
 def test_who_asks_for_the_end_gets_it_also_when_a_number_is_not_finite_then(
     commands: CommandServer, people: Path, tmp_path: Path
 ) -> None:
-    faults = {**nan(), "slow_updates": {"seconds": 5, "after": 7, "say": True}}
+    faults = {**nan(), "hold_update": {"after": 7, "path": str(tmp_path / "go")}}
     started = commands.start(*command(people, tmp_path / "run", "-i", "14", *ALONE), faults=faults)
-    started.wait_for("update 8 takes its time")
+    started.wait_for("update 8 waits")
     started.kill(signal.SIGTERM)
+    (tmp_path / "go").touch()
     assert started.wait() == 1
     assert "recovery 1 of" not in started.text
 

@@ -205,6 +205,21 @@ def slow_updates(seconds: float, after: int = 0, say: bool = False) -> None:
     SwapUpdater.update = update  # type: ignore[method-assign]
 
 
+def hold_update(after: int, path: str) -> None:
+    """Print that the update after an iteration waits, and let it wait for a file, so that a test can do something
+    before it goes on, however slow the machine is."""
+    real = SwapUpdater.update
+
+    def update(self: SwapUpdater) -> None:
+        if self.state.iteration == after and not os.path.exists(path):
+            print(f"update {after + 1} waits", flush=True)
+            while not os.path.exists(path):
+                time.sleep(0.02)
+        real(self)
+
+    SwapUpdater.update = update  # type: ignore[method-assign]
+
+
 def slow_saves(seconds: float) -> None:
     """Make every commit last longer, so that a test finds it at work."""
     from ostinato.runs.folder import RunFolder
