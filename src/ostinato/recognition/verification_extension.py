@@ -34,7 +34,7 @@ class PairVerifier(Extension):
 
         verification/lfw/accuracy           a mean over the folds, 0 to 1
         verification/lfw/accuracy_std       their standard deviation
-        verification/lfw/tar_at_far_0.001   true accepts, 0 to 1; only where the set is large enough for that rate
+        verification/lfw/tar_at_far_0.001   true accepts, 0 to 1; only where the set can tell it
         verification/lfw/xnorm              mean length of the embeddings
         verification/lfw/highest_accuracy   the highest accuracy so far, which is saved with the run
 
@@ -126,7 +126,11 @@ class PairVerifier(Extension):
         numbers = {
             "accuracy": accuracy,
             "accuracy_std": result.accuracy.std,
-            **{f"tar_at_far_{found.target:g}": found.tar for found in result.acceptances if found.is_supported},
+            **{
+                f"tar_at_far_{found.target:g}": found.tar
+                for found in result.acceptances
+                if found.is_supported and found.holds
+            },
             "xnorm": result.xnorm,
             "highest_accuracy": self.highest[name][0],
         }

@@ -87,3 +87,12 @@ def test_it_says_what_it_rests_on(different: int, target: float, supported: bool
     acceptance = Acceptance(target, (), different)
     assert acceptance.is_supported is supported
     assert acceptance.remark == remark
+
+
+def test_a_network_that_has_collapsed_is_not_taken_for_a_perfect_one() -> None:
+    same = np.arange(400) % 2 == 0
+    collapsed = acceptance_by_folds(np.full(400, 1e-6), same, cut_folds(400), 0.01)
+    assert (collapsed.tar, collapsed.far, collapsed.holds) == (1.0, 1.0, False)
+    assert collapsed.remark.startswith("means nothing")
+    distances = np.where(same, 0.5, 1.5) + np.random.default_rng(0).normal(0, 0.3, 400)
+    assert acceptance_by_folds(distances, same, cut_folds(400), 0.01).holds

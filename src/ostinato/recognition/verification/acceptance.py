@@ -76,6 +76,12 @@ class Acceptance:
         return self.support >= 1.0
 
     @property
+    def holds(self) -> bool:
+        """Whether about as many different pairs were accepted in truth as asked for. It does not where a network has
+        collapsed: then all distances lie between two thresholds, and anything or nothing is accepted."""
+        return not self.folds or self.far * self.different_pairs <= 3 * self.support + 10
+
+    @property
     def remark(self) -> str:
         """How far the number can be trusted, in a sentence; empty when it can."""
         pairs = count_of(self.different_pairs, "different pair")
@@ -84,6 +90,8 @@ class Acceptance:
             return (
                 f"{pairs} {'is' if self.different_pairs == 1 else 'are'} too few to say anything below {lowest:.2g} %"
             )
+        if not self.holds:
+            return "means nothing: far more were accepted in truth, as all distances are nearly the same"
         if self.support < FIRM:
             return f"rests on about {self.support:.0f} of {pairs}: a rough figure"
         return ""

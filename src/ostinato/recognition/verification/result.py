@@ -91,6 +91,7 @@ class VerificationResult:
                     "far": acceptance.far,
                     "threshold": acceptance.threshold,
                     "is_supported": acceptance.is_supported,
+                    "holds": acceptance.holds,
                     "remark": acceptance.remark,
                 }
                 for acceptance in self.acceptances
