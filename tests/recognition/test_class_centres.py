@@ -130,12 +130,13 @@ def test_gradients_of_several_passes_add_up(lists: list[Any], sub_centres: int) 
 
 def test_a_centre_too_short_for_its_length_is_divided_by_a_constant() -> None:
     centres = centres_of(CentreRule(momentum=0.0, weight_decay=0.0))
-    centres.weight[4] = 0.0
-    gradient = gradient_for(centres, [4, 5], 0)
-    gradient.inverse_lengths[0] = 1e12
-    centres.step([gradient], 1.0)
-    expected = -1e12 * 1.5 * (gradient.slopes[0] @ gradient.samples)
-    torch.testing.assert_close(centres.weight[4], expected)
+    for length in (0.0, 5e-13):
+        centres.weight[4] = torch.eye(WIDTH, dtype=torch.float64)[0] * length
+        gradient = gradient_for(centres, [4, 5], 0)
+        gradient.inverse_lengths[0] = 1e12
+        centres.step([gradient], 1.0)
+        expected = -1e12 * 1.5 * (gradient.slopes[0] @ gradient.samples)
+        torch.testing.assert_close(centres.weight[4], expected)
 
 
 def test_steps_without_gradients_count_for_dense_lazy_alone() -> None:

@@ -135,12 +135,13 @@ def test_dense_lazy_sampling_is_sgd_on_the_sampled_loss_of_all_rows() -> None:
     torch.testing.assert_close(head.weight, weight.detach(), rtol=1e-10, atol=1e-12)
 
 
-def test_a_centre_and_an_embedding_of_zeros_do_no_harm() -> None:
+@pytest.mark.parametrize("length", [0.0, 1e-14])
+def test_a_centre_and_an_embedding_of_no_length_do_no_harm(length: float) -> None:
     head = head_of(cosface(0.2, 16.0))
-    head.weight[3] = 0.0
+    head.weight[3] *= length
     embeddings, labels = batch()
     with torch.no_grad():
-        embeddings[0] = 0.0
+        embeddings[0] *= length
     labels[1] = 3
     plain = embeddings.detach().clone().requires_grad_()
     expected = plain_loss(plain, head.weight, labels, head.margin)
@@ -291,9 +292,10 @@ def test_a_loss_that_is_held_does_not_hold_the_memory_of_the_pass() -> None:
 # --- precision -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("sub_centres", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_loss_is_float32_under_autocast(dtype: torch.dtype) -> None:
-    head, outside = head_of(dtype=torch.float32), head_of(dtype=torch.float32)
+def test_the_loss_is_float32_under_autocast(dtype: torch.dtype, sub_centres: int) -> None:
+    head, outside = (head_of(dtype=torch.float32, sub_centres=sub_centres) for _ in range(2))
     backbone = torch.nn.Linear(WIDTH, WIDTH)
     images, labels = batch(dtype=torch.float32)
     with torch.autocast("cpu", dtype=dtype):
