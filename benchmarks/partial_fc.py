@@ -12,7 +12,35 @@
 
 Each measurement runs in a process of its own. What does not fit into the memory that is free now is left out.
 
-MEASURED
+Measured on one core of an AMD EPYC that others used too, torch 2.13::
+
+    One rank, 512 numbers an embedding, 128 samples; processor seconds a step
+                head    classes  rate   forward  backward   update    total  peak MiB  bytes/class
+          partial_fc     10,000  0.10     0.005     0.003    0.007    0.015       289        7,232
+          partial_fc     10,000  1.00     0.024     0.019    0.030    0.077       291        7,422
+               plain     10,000  1.00     0.029     0.120    0.012    0.159       530       32,513
+     metric_learning     10,000  1.00     0.038     0.113    0.008    0.155       618       41,773
+          partial_fc    100,000  0.10     0.029     0.022    0.050    0.101       647        4,484
+          partial_fc    100,000  1.00     0.269     0.189    0.305    0.756       687        4,897
+               plain    100,000  1.00     0.535     1.944    0.260    2.738      1716       15,694
+     metric_learning    100,000  1.00     0.673     1.943    0.254    2.919      1755       16,095
+          partial_fc  1,000,000  0.10     0.331     0.215    0.465    1.015      4207        4,181
+          partial_fc  1,000,000  1.00     2.752     1.882    3.096    7.741      4645        4,640
+               plain  1,000,000  1.00  left out: needs 16 GiB, more than are free
+     metric_learning  1,000,000  1.00  left out: needs 16 GiB, more than are free
+
+    As many sampled rows among 100,000 and 1,000,000 classes; processor milliseconds a step
+          rows     100,000   1,000,000   ratio
+         1,000        18.5        19.4    1.05
+        10,000       102.9       112.4    1.09
+        50,000       593.6       583.4    0.98
+
+    Several ranks on gloo, 128 samples each, sampling rate 0.1; of the slowest rank
+     ranks    classes  seconds  peak MiB  bytes sent a step   data parallel
+         2    100,000    0.096       457            528,400     204,800,000
+         2  1,000,000    0.912      2259            528,400   2,048,000,000
+         4    100,000    0.093       368          1,585,248     307,200,000
+         4  1,000,000    0.769      1290          1,585,248   3,072,000,000
 """
 
 from __future__ import annotations
