@@ -18,6 +18,7 @@ from ostinato.config import RecognitionOptions
 from ostinato.errors import (
     BadInputError,
     ConfigError,
+    DataSetError,
     ModelMismatchError,
     NonFiniteLossError,
     OstinatoError,
@@ -186,6 +187,18 @@ class _Begin:
         self._function()
 
     def __call__(self, trainer: Any) -> None: ...
+
+
+def test_damaged_pictures_are_passed_over_up_to_what_the_run_allows(tmp_path: Path) -> None:
+    data = _draw_people(tmp_path / "data", ["bert", "emil", "rosa"])
+    for name in ("bert/0.png", "emil/3.png"):
+        (data / name).write_bytes(b"no picture")
+    run = tmp_path / "run"
+    asked = {"data": str(data), "overrides": (*SETTINGS, "batch_size=6", "epochs=1", "max_bad_records=2")}
+    _train(_request(run, **asked))
+    _train(_request(run, **{**asked, "overrides": (*SETTINGS, "batch_size=6", "epochs=2")}))  # keeps its 2
+    with pytest.raises(DataSetError, match="2 pictures cannot be used, and at most 1 are skipped"):
+        _train(_request(run, **{**asked, "overrides": (*SETTINGS, "batch_size=6", "epochs=3", "max_bad_records=1")}))
 
 
 def test_people_who_are_gone_are_refused(tmp_path: Path) -> None:

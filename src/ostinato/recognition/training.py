@@ -175,6 +175,7 @@ def _prepare(
     tell: Tell,
 ) -> _Prepared:
     _check_batch(options, source, group)
+    source.bad.limit = options.data.max_bad_records  # a continued run has its own
     names, known, known_names = _names_of(source), source.classes, None
     if loaded is not None:
         known, known_names = _identities_of(loaded)
