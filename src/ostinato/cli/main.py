@@ -109,7 +109,7 @@ def _root(
         bool, typer.Option("--debug", help="Show where errors come from. OSTINATO_DEBUG=1 does the same.")
     ] = False,
 ) -> None:
-    """Training that keeps going: face-swap models whose training can be killed at any moment and continues exactly."""
+    """Training that keeps going: face swaps and face recognition, killed at any moment and continued exactly."""
 
 
 def run(arguments: Sequence[str]) -> int:
