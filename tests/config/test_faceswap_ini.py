@@ -13,7 +13,6 @@ from ostinato.config.faceswap_ini import looks_like_ini, read_ini
 from ostinato.config.names import Names
 from ostinato.errors import ConfigError
 
-
 _OPTIMIZERS = ("adabelief", "adam", "adamax", "adamw", "lion", "nadam", "rms-prop")
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ostinato.cli.wording import check_range
+from ostinato.data.file_names import shown_name
 from ostinato.errors import DataSetError, UsageError
-from ostinato.faces.file_names import shown_name
 
 if TYPE_CHECKING:
     from ostinato.recognition.data.inspection import SetReport

@@ -61,7 +61,7 @@ def export(
     if out.is_dir():
         raise UsageError(f"{out} is a folder.", advice="Name a file in it.")
 
-    from ostinato.faces.file_names import shown_name
+    from ostinato.data.file_names import shown_name
     from ostinato.recognition.check_pictures import read_check_pictures
     from ostinato.recognition.insightface import write_backbone_weights
     from ostinato.recognition.onnx_export import export_onnx

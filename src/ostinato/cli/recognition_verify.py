@@ -79,7 +79,7 @@ def verify(
 
     from ostinato.cli.verification_text import template_lines, verification_lines
     from ostinato.dist import open_group
-    from ostinato.faces.file_names import shown_name
+    from ostinato.data.file_names import shown_name
     from ostinato.recognition.verification import verify_pairs
     from ostinato.recognition.verification.pair_sources import open_pairs
     from ostinato.recognition.verification.result import FAR_TARGETS
@@ -193,7 +193,7 @@ def embed(
         raise UsageError(f"{out} should end in .npz.", advice="That is what the file is: several NumPy arrays in one.")
 
     from ostinato.dist import Alone
-    from ostinato.faces.file_names import shown_name
+    from ostinato.data.file_names import shown_name
     from ostinato.recognition.verification.folder_embeddings import embed_folder
 
     say = _say_nothing if as_json else typer.echo
@@ -267,7 +267,7 @@ def pairs(
             f"{out} should be a list, which is text.", advice=f"Write: pairs {folder} pairs.txt --bin {out}"
         )
 
-    from ostinato.faces.file_names import shown_name
+    from ostinato.data.file_names import shown_name
     from ostinato.recognition.verification import write_pair_file
     from ostinato.recognition.verification.pair_list import describe_pair_list, make_pair_list, write_pair_list
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError, DamagedRunError, UsageError
-from ostinato.faces.file_names import shown_name
 from ostinato.runs.atomic import ChecksumMismatchError
 from ostinato.runs.generation_files import STATE_FILE, DamagedGenerationError, using
 from ostinato.runs.identity import RUN_FILE, read_identity

@@ -14,8 +14,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import ArgumentValueError, FaceFileError
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.metadata import FaceMetadata, MetadataError, parse_metadata, render_metadata
 from ostinato.faces.png_chunks import (
     END,

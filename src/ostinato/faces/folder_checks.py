@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import FaceFolderError
 from ostinato.faces.cropping import crop_width
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.landmark_masks import LANDMARK_MASKS
 from ostinato.faces.metadata import Centering
 from ostinato.faces.scan import FaceKind, FolderScan, count_files, name_a_few

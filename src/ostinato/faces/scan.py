@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import FaceFileError, FaceFolderError
 from ostinato.faces.face_files import face_file_error, open_regular, read_open_header
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.metadata import Centering, MetadataError
 from ostinato.faces.pictures import PictureError, picture_size
 from ostinato.faces.png_chunks import PngError

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from ostinato.config import RecognitionOptions
+from ostinato.data.file_names import shown_name
 from ostinato.dist import Group
 from ostinato.errors import BadInputError
-from ostinato.faces.file_names import shown_name
 from ostinato.kvstore.loss_scaler import LossScaler
 from ostinato.recognition.backbones import Backbone, build_backbone
 from ostinato.recognition.data import RecognitionLoader, Source, open_source

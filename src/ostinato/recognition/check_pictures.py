@@ -7,9 +7,9 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ostinato.data.file_names import shown_name
 from ostinato.data.pictures import PICTURE_SUFFIXES
 from ostinato.errors import BadInputError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.verification.pictures import PictureFile, prepare_picture, to_input
 
 MOST_PICTURES = 64

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError
-from ostinato.faces.file_names import shown_name
 from ostinato.loop import Extension, TrainerView
 from ostinato.recognition.data import Source
 

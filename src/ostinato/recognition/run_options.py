@@ -17,9 +17,9 @@ from ostinato.config import (
     value_at,
 )
 from ostinato.config.recognition_presets import recognition_preset
+from ostinato.data.file_names import shown_name
 from ostinato.dist import Group
 from ostinato.errors import ConfigError, ModelMismatchError, UsageError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.request import RecognitionRequest
 from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.folder import CONFIG_FILE

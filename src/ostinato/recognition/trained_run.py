@@ -9,7 +9,7 @@ import torch
 
 from ostinato.config import RecognitionOptions, resume
 from ostinato.errors import BadInputError, DamagedRunError, ModelMismatchError
-from ostinato.faces.file_names import shown_name
+from ostinato.data.file_names import shown_name
 from ostinato.recognition.backbones import build_backbone
 from ostinato.recognition.backbones.backbone import Backbone
 from ostinato.runs.content import LoadedGeneration

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import torch
 
 from ostinato.config import RecognitionOptions, option_records, render_yaml, to_record, value_at
+from ostinato.data.file_names import shown_name
 from ostinato.dist import Alone, Group
 from ostinato.errors import BadInputError, ModelMismatchError
 from ostinato.extensions import MetricsWriter, NanGuard, RankLog, TensorBoardWriter
 from ostinato.extensions.save import Snapshot
-from ostinato.faces.file_names import shown_name
 from ostinato.loop import Trainer, TrainerView, Trigger, seed_random_state
 from ostinato.recognition.backbones import Backbone
 from ostinato.recognition.building import (

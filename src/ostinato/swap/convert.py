@@ -22,11 +22,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import ArgumentValueError, BadInputError, FaceFileError, OstinatoError
 from ostinato.faces.alignment import AlignedFace
 from ostinato.faces.cropping import crop_aligned, resize_square
 from ostinato.faces.face_files import face_file_error, read_face_bytes, read_face_header, write_face
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.folder_checks import can_have_mask, missing_mask_reason
 from ostinato.faces.metadata import FaceMetadata, MetadataError
 from ostinato.faces.pictures import PictureError, decode_bgr, read_picture

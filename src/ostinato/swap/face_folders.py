@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.config import SwapOptions
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError, FaceFolderError
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.folder_checks import (
     check_count,
     check_landmarks,

@@ -12,10 +12,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError
 from ostinato.faces.alignment import AlignedFace
 from ostinato.faces.face_files import open_regular, read_whole
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.metadata import FaceMetadata
 from ostinato.faces.pictures import PictureError, decode_bgr
 from ostinato.faces.png_chunks import SIGNATURE, PngError, parse_header

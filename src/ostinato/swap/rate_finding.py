@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ostinato.config.rate_finder import RateFinderOptions
+from ostinato.data.file_names import shown_name
 from ostinato.errors import StateError
-from ostinato.faces.file_names import shown_name
 from ostinato.loop import PRIORITY_WRITER, Extension, TrainerView
 from ostinato.loop.reporter import scope
 from ostinato.optim.rate_finder import STRENGTHS, RateFinder, rate_table

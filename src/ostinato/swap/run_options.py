@@ -16,8 +16,8 @@ from ostinato.config import (
     read_options,
     resume,
 )
+from ostinato.data.file_names import shown_name
 from ostinato.errors import ConfigError, ModelMismatchError
-from ostinato.faces.file_names import shown_name
 from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.folder import CONFIG_FILE
 from ostinato.swap.face_folders import Tell

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from ostinato.config import SwapOptions, resume
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError, DamagedRunError, UsageError
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.sample import CropSettings
 from ostinato.runs.folder import RunFolder
 from ostinato.swap.face_folders import crop_settings

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from ostinato.config import SwapOptions, loss_definition, option_records, render_yaml, to_record, value_at
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError, ModelMismatchError, NonFiniteError
 from ostinato.extensions import MetricsWriter, NanGuard, TensorBoardWriter
 from ostinato.extensions.save import Snapshot
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.loader import SwapLoader
 from ostinato.faces.sample import CropSettings
 from ostinato.loop import Trainer

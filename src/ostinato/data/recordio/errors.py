@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import RecordError
 
 
@@ -19,19 +20,11 @@ def record_error(
 
     :param reason: what is wrong; goes after a colon.
     """
-    where = printable(path)
+    where = shown_name(path)
     which = [f"key {key}"] if key is not None else []
     which += [f"byte {offset:,}"] if offset is not None else []
     if which:
         where += f" ({', '.join(which)})"
     return RecordError(
         f"{where}: {reason}.", advice=advice, path=os.fspath(path), key=key, offset=offset, reason=reason
-    )
-
-
-def printable(path: str | os.PathLike[str]) -> str:
-    """A path on one line: line breaks, control characters and bytes that are no text become escapes."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in os.fspath(path)
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ostinato.data.file_names import shown_name
 from ostinato.data.recordio.chunks import (
     FIRST,
     HEAD,
@@ -22,7 +23,7 @@ from ostinato.data.recordio.chunks import (
     aligned_magics,
     padded,
 )
-from ostinato.data.recordio.errors import printable, record_error
+from ostinato.data.recordio.errors import record_error
 from ostinato.errors import StateError
 
 _FIRST_READ = 16 * 1024  # the usual picture of 112 x 112 pixels comes with one call of the operating system
@@ -273,7 +274,7 @@ class RecordFile:
 
     def _pread(self, count: int, offset: int) -> bytes:
         if self._descriptor is None:
-            raise StateError(f"{printable(self.path)} is closed.", advice="Call open() first.")
+            raise StateError(f"{shown_name(self.path)} is closed.", advice="Call open() first.")
         try:
             data = os.pread(self._descriptor, count, max(offset, 0))
             while len(data) < count and (more := os.pread(self._descriptor, count - len(data), offset + len(data))):

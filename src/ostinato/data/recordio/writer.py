@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from ostinato.data.file_names import shown_name
 from ostinato.data.recordio.chunks import encode_record
-from ostinato.data.recordio.errors import printable
 from ostinato.data.recordio.index import RecordIndex, index_path, render_index
 from ostinato.errors import ArgumentValueError, StateError
 
@@ -47,7 +47,7 @@ class RecordWriter:
         :raises OSError: the folder is not there or may not be written.
         """
         if self._file is not None:
-            raise StateError(f"{printable(self.path)} is being written already.")
+            raise StateError(f"{shown_name(self.path)} is being written already.")
         self._file = open(self._temporary, "xb", buffering=_BUFFER)  # noqa: SIM115 (closed by commit and abort)
         self._offset = 0
         self._keys, self._offsets = array("q"), array("q")
@@ -115,7 +115,7 @@ class RecordWriter:
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
-            raise StateError(f"{printable(self.path)} is not being written.", advice="Call open() first.")
+            raise StateError(f"{shown_name(self.path)} is not being written.", advice="Call open() first.")
         return self._file
 
 

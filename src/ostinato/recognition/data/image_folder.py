@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.data.file_names import shown_name
 from ostinato.data.jpeg import ImageError
 from ostinato.data.pictures import PICTURE_SUFFIXES, decode_rgb
 from ostinato.errors import ArgumentValueError, DataSetError
 from ostinato.faces.face_files import open_regular, read_whole
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.png_chunks import PngError
 from ostinato.faces.scan import LEFT_BEHIND, name_a_few
 from ostinato.recognition.data.source import DEFAULT_MAX_BAD, BadImages

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ostinato.data.file_names import shown_name
 from ostinato.data.jpeg import ImageError
 from ostinato.data.pictures import decode_rgb, picture_size
 from ostinato.errors import DataSetError, RecordError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.data.image_folder import (
     FolderSource,
     picture_error,

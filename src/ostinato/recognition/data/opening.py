@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import DataSetError
-from ostinato.faces.file_names import shown_name
 from ostinato.faces.scan import name_a_few
 from ostinato.recognition.data.image_folder import FolderSource, scan_identities
 from ostinato.recognition.data.record_set import open_record_set

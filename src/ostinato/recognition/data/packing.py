@@ -12,15 +12,14 @@ from typing import Literal
 
 import numpy as np
 
+from ostinato.data.file_names import shown_name
 from ostinato.data.jpeg import ImageError, encode_jpeg
 from ostinato.data.pictures import decode_rgb, encode_png, picture_size
 from ostinato.data.recordio.chunks import MAX_LENGTH
-from ostinato.data.recordio.errors import printable
 from ostinato.data.recordio.image_record import HEADER, pack_image_record
 from ostinato.data.recordio.index import index_path
 from ostinato.data.recordio.writer import RecordWriter
 from ostinato.errors import ArgumentValueError, DataSetError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.data.fitting import fit_to_square
 from ostinato.recognition.data.image_folder import FolderSet, picture_error, read_picture_file
 from ostinato.recognition.data.in_order import map_in_order
@@ -312,7 +311,7 @@ def check_out(
     there = [each for each in (out, index_path(out), *beside) if each.exists()]
     if there and not overwrite:
         raise DataSetError(
-            f"There already: {', '.join(printable(each) for each in there)}.",
+            f"There already: {', '.join(shown_name(each) for each in there)}.",
             advice="Name a file in another folder, or replace what is there with --overwrite.",
             path=os.fspath(out),
         )

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ostinato.data.recordio.errors import printable, record_error
+from ostinato.data.file_names import shown_name
+from ostinato.data.recordio.errors import record_error
 from ostinato.data.recordio.index import RecordIndex, index_path, read_index
 from ostinato.data.recordio.reader import RecordFile
 from ostinato.errors import RecordError
@@ -130,7 +131,7 @@ def _understand(file: RecordFile, scan: RecordScan, index: RecordIndex | None, u
         keys, how = keys_without_index(scan)
         if use_index:
             notes.append(
-                f"There is no index {printable(index_path(file.path))}; the keys were found out from the records "
+                f"There is no index {shown_name(index_path(file.path))}; the keys were found out from the records "
                 f"themselves ({how}). "
                 "'ostinato recognition inspect --write-index' stores them."
             )
@@ -191,7 +192,7 @@ def read_index_of(file: RecordFile) -> RecordIndex:
 def _keys_from_index(
     file: RecordFile, scan: RecordScan, index: RecordIndex, notes: list[str], bad: list[RecordError]
 ) -> npt.NDArray[np.int64]:
-    where = printable(index_path(file.path))
+    where = shown_name(index_path(file.path))
     notes += [f"The index {where} is odd: {oddity}." for oddity in index.oddities]
     rows = np.searchsorted(scan.offsets, index.offsets)
     rows[rows == len(scan)] = 0
@@ -218,7 +219,7 @@ def _keys_from_index(
 def _bad_index(file: RecordFile, reason: str) -> RecordError:
     error = record_error(
         index_path(file.path),
-        f"the index does not fit {printable(file.path.name)}: {reason}",
+        f"the index does not fit {shown_name(file.path.name)}: {reason}",
         advice="The record file may be whole. 'ostinato recognition inspect --write-index' rebuilds the index from it, "
         "and keeps the old one.",
     )
@@ -243,7 +244,7 @@ def _header_note(
     file: RecordFile, header: tuple[float, float], images: int, identities: int, damaged: bool
 ) -> str | None:
     first, last = header
-    says = f"Record 0 of {printable(file.path)} says {first - 1:,.0f} pictures and {last - first:,.0f} identities"
+    says = f"Record 0 of {shown_name(file.path)} says {first - 1:,.0f} pictures and {last - first:,.0f} identities"
     if max(first, last) > FLOAT_LIMIT:
         return (
             f"{says}; above {FLOAT_LIMIT:,} such numbers are not exact, so the {images:,} pictures that are there are "
@@ -260,7 +261,7 @@ def _gaps_note(file: RecordFile, labels: npt.NDArray[np.float32]) -> str | None:
     if classes <= 2 * present:
         return None
     return (
-        f"The labels in {printable(file.path)} go up to {classes - 1:,}, and only {present:,} of these classes have "
+        f"The labels in {shown_name(file.path)} go up to {classes - 1:,}, and only {present:,} of these classes have "
         "pictures; the others cost memory in training for nothing."
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.data.file_names import shown_name
 from ostinato.data.jpeg import ImageError
 from ostinato.data.pictures import decode_rgb
-from ostinato.data.recordio.errors import printable, record_error
+from ostinato.data.recordio.errors import record_error
 from ostinato.data.recordio.image_record import ImageRecord, unpack_image_record
 from ostinato.errors import ArgumentValueError, RecordError
 from ostinato.recognition.data.record_set import RecordSet
@@ -77,7 +78,7 @@ class RecordSource:
 
     def place(self, index: int) -> str:
         """See :meth:`Source.place`."""
-        return f"{printable(self._file.path)} (key {self._keys[index]}, byte {self._offsets[index]:,})"
+        return f"{shown_name(self._file.path)} (key {self._keys[index]}, byte {self._offsets[index]:,})"
 
     def close(self) -> None:
         """Close the file. May be called more than once."""

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError, ModelMismatchError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.backbones import Backbone, backbone_names
 from ostinato.recognition.backbones.factory import old_mobilefacenet_shapes, state_shapes
 from ostinato.recognition.insightface.mxnet_network import from_mxnet_network

@@ -28,8 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import ArgumentValueError, ModelMismatchError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.insightface.refusal import refusal
 from ostinato.recognition.insightface.tensor_files import check_unfolding, read_file, tensors_by_name
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError
-from ostinato.faces.file_names import shown_name
 
 
 def refusal(path: Path, what: str, advice: str) -> BadInputError:

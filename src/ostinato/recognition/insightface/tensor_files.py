@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError
-from ostinato.faces.file_names import shown_name
 from ostinato.optim.mxnet_files import read_array_list
 from ostinato.recognition.insightface.file_kinds import Kind, kind_of
 from ostinato.runs.atomic import ChecksumMismatchError

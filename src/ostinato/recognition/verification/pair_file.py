@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ostinato.data.file_names import shown_name
 from ostinato.data.pictures import encode_png, picture_size
 from ostinato.errors import BadInputError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.verification.pair_pickle import read_pair_pickle
 from ostinato.recognition.verification.pair_set import PairSet
 from ostinato.recognition.verification.pictures import IMAGE_SIZE, Picture, PictureBytes, prepare_picture

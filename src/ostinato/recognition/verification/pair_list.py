@@ -25,8 +25,8 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.data.image_folder import FolderSet, scan_identities
 from ostinato.recognition.verification.folds import FOLDS, count_of
 from ostinato.recognition.verification.pair_making import PAIRS, make_pairs

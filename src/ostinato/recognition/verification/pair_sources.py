@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.verification.pair_file import read_pair_file
 from ostinato.recognition.verification.pair_list import FIRST_LINE, describe_pair_list, make_pair_list, read_pair_list
 from ostinato.recognition.verification.pair_set import PairSet

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ostinato.data.file_names import shown_name
 from ostinato.data.jpeg import ImageError
 from ostinato.data.pictures import decode_rgb
 from ostinato.errors import BadInputError
 from ostinato.faces.alignment import umeyama
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.data.fitting import fit_to_square
 from ostinato.recognition.data.image_folder import read_picture_file
 

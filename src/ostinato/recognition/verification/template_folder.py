@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError
-from ostinato.faces.file_names import shown_name
 from ostinato.recognition.verification.embedding import BATCH_SIZE, embed_images
 from ostinato.recognition.verification.pictures import PictureFile
 from ostinato.recognition.verification.roc_curve import RocCurve, roc_curve

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ostinato.faces.file_names import shown_name
+from ostinato.data.file_names import shown_name
 
 
 @pytest.mark.parametrize(
