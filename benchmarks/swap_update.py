@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 
 from ostinato.config import InitializationOptions, LossOptions, ModelOptions, NetworkOptions, OptimizerOptions
+from ostinato.dist.devices import computes_half_precision_fast
 from ostinato.optim import build_optimizer
-from ostinato.swap.devices import computes_half_precision_fast
 from ostinato.swap.losses import SwapLoss
 from ostinato.swap.models import build_model
 from ostinato.swap.step import training_step

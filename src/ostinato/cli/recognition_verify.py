@@ -296,7 +296,7 @@ def pairs(
 def _read_run(
     run: Path, generation: str | None, device: str | None, group: Group, say: Callable[[str], object]
 ) -> TrainedRun:
-    from ostinato.recognition.devices import choose_device
+    from ostinato.dist.devices import choose_device
     from ostinato.recognition.trained_run import read_trained_run
 
     where = choose_device(device, group)

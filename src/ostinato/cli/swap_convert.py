@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ostinato.data.file_names import shown_name
+from ostinato.dist.devices import choose_device
 from ostinato.swap.convert import FRAMES_FOLDER, convert_faces
-from ostinato.swap.devices import choose_device
 from ostinato.swap.trained_model import Direction, load_trained_model
 
 _NAMED_AT_MOST = 20

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ostinato.config import check_together
 from ostinato.dist import Alone, Group
+from ostinato.dist.devices import choose_device
 from ostinato.recognition import phase_times as phases
 from ostinato.recognition.building import (
     build_head,
@@ -26,7 +27,6 @@ from ostinato.recognition.building import (
 from ostinato.recognition.data import RecognitionBatch
 from ostinato.recognition.data.loader import rank_positions
 from ostinato.recognition.data.opening import SYNTHETIC
-from ostinato.recognition.devices import choose_device
 from ostinato.recognition.memory import memory_advice
 from ostinato.recognition.partial_fc import PartialFC
 from ostinato.recognition.rate_schedule import RateSchedule, scaled_rate

@@ -13,6 +13,7 @@ import torch
 from ostinato.config import RecognitionOptions, option_records, render_yaml, to_record, value_at
 from ostinato.data.file_names import shown_name
 from ostinato.dist import Alone, Group
+from ostinato.dist.devices import choose_device, computes_half_precision_fast
 from ostinato.errors import BadInputError, ModelMismatchError
 from ostinato.extensions import MetricsWriter, NanGuard, RankLog, TensorBoardWriter
 from ostinato.extensions.save import Snapshot
@@ -30,7 +31,6 @@ from ostinato.recognition.building import (
 from ostinato.recognition.data import Source
 from ostinato.recognition.data.image_folder import FolderSource
 from ostinato.recognition.data.opening import SYNTHETIC
-from ostinato.recognition.devices import choose_device, computes_half_precision_fast
 from ostinato.recognition.identities import IdentityMemory, as_known, names_in_order, unpack_names
 from ostinato.recognition.insightface import load_backbone_weights, read_backbone_weights, read_centres
 from ostinato.recognition.memory import memory_advice

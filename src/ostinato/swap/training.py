@@ -12,6 +12,7 @@ import torch
 
 from ostinato.config import SwapOptions, loss_definition, option_records, render_yaml, to_record, value_at
 from ostinato.data.file_names import shown_name
+from ostinato.dist.devices import choose_device, computes_half_precision_fast
 from ostinato.errors import BadInputError, ModelMismatchError, NonFiniteError
 from ostinato.extensions import MetricsWriter, NanGuard, TensorBoardWriter
 from ostinato.extensions.save import Snapshot
@@ -26,7 +27,6 @@ from ostinato.runs.sessions import Session, next_number
 from ostinato.runs.store import RunStore
 from ostinato.runs.writer import SaveResult
 from ostinato.swap.base_rate import BaseRate
-from ostinato.swap.devices import choose_device, computes_half_precision_fast
 from ostinato.swap.face_folders import (
     FaceFolders,
     FolderMemory,

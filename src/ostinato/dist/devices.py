@@ -1,4 +1,4 @@
-"""Where a swap model computes."""
+"""Where a process computes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from pathlib import Path
 
 import torch
 
+from ostinato.dist.group import Alone, Group
 from ostinato.errors import UsageError
 
 _KINDS = ("cpu", "cuda", "mps", "xpu")
 
 
-def choose_device(asked: str | None) -> torch.device:
-    """The device asked for, or the best one this machine has.
+def choose_device(asked: str | None, group: Group | None = None) -> torch.device:
+    """The device of this rank: the one asked for, or the best one this machine has.
 
-    :raises UsageError: there is no such device here.
+    :param asked: such as ``cpu``, ``cuda``, ``cuda:1``; None for the best.
+    :param group: the ranks that compute together; by default this process is alone.
+    :raises UsageError: there is no such device here, or several ranks would share it.
     """
+    group = Alone() if group is None else group
     if asked is None:
         if torch.cuda.is_available():
-            return torch.device("cuda")
-        if torch.backends.mps.is_available():
+            return torch.device("cuda", group.local_rank if group.size > 1 else torch.cuda.current_device())
+        if group.size == 1 and torch.backends.mps.is_available():
             return torch.device("mps")
         return torch.device("cpu")
     try:
@@ -35,13 +39,21 @@ def choose_device(asked: str | None) -> torch.device:
         raise UsageError(
             f"--device {asked} cannot be used: {reason}.", advice=f"Here are: {', '.join(here)}.", device=asked
         ) from error
-    return device
+    if device.type == "cpu" or group.size == 1:
+        return device
+    if device.index is not None:
+        raise UsageError(
+            f"--device {asked} names one device, and {group.size} ranks train.",
+            advice=f"Write --device {device.type}: each rank takes its own.",
+            device=asked,
+        )
+    return torch.device(device.type, group.local_rank)
 
 
 def computes_half_precision_fast(device: torch.device) -> bool:
-    """Whether mixed precision can be faster than float32 here, and not only smaller.
+    """Whether half precision can be faster than float32 here, and not only smaller.
 
-    A processor without bfloat16 instructions computes it piece by piece, many times slower than float32. Where that
+    A processor without instructions for it computes it piece by piece, many times slower than float32. Where that
     cannot be found out, the answer is no.
     """
     if device.type != "cpu":
