@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from ostinato.config import RecognitionOptions
 from ostinato.dist import Group
 from ostinato.errors import OutOfMemoryError
-from ostinato.loop.out_of_memory import is_out_of_memory
+from ostinato.loop.out_of_memory import out_of_memory, translated_out_of_memory
 
 
-@contextmanager
-def memory_advice(options: RecognitionOptions, classes: int, group: Group) -> Generator[None]:
+def memory_advice(options: RecognitionOptions, classes: int, group: Group) -> AbstractContextManager[None]:
     """Translate running out of memory inside the block into :class:`~ostinato.errors.OutOfMemoryError` with advice."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):
-            raise
-        listed = "\n".join(f"  {number}. {remedy}" for number, remedy in enumerate(_remedies(options, classes), 1))
-        own = -(-options.batch_size // group.size)
-        raise OutOfMemoryError(
-            f"There is not enough memory on rank {group.rank} for an update of {options.model.backbone} with {own:,} "
-            f"images and {-(-classes // group.size):,} classes.",
-            advice=(
-                f"Cheapest first:\n{listed}\nThe run folder is whole; the same command with the change continues it."
-            ),
-            rank=group.rank,
-            batch_size=options.batch_size,
-            classes=classes,
-        ) from error
+    return translated_out_of_memory(lambda: _error(options, classes, group))
+
+
+def _error(options: RecognitionOptions, classes: int, group: Group) -> OutOfMemoryError:
+    own = -(-options.batch_size // group.size)
+    return out_of_memory(
+        f"There is not enough memory on rank {group.rank} for an update of {options.model.backbone} with {own:,} "
+        f"images and {-(-classes // group.size):,} classes.",
+        _remedies(options, classes),
+        rank=group.rank,
+        batch_size=options.batch_size,
+        classes=classes,
+    )
 
 
 def _remedies(options: RecognitionOptions, classes: int) -> list[str]:

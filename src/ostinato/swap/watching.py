@@ -12,8 +12,8 @@ from ostinato.extensions.save import Snapshot
 from ostinato.faces.sample import CropSettings
 from ostinato.faces.scan import FaceFile, FolderScan
 from ostinato.loop import PRIORITY_SNAPSHOT, Extension, TrainerView
+from ostinato.loop.out_of_memory import is_out_of_memory
 from ostinato.loop.triggers import Trigger, get_trigger
-from ostinato.swap.memory import is_out_of_memory
 from ostinato.swap.models import SwapModel
 from ostinato.swap.preview import (
     PreviewFaces,
