@@ -9,13 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ostinato.dist.per_rank import PerRank, RankStates
     from ostinato.runs.batch_size import DeviceBatch, batch_size_for_devices
     from ostinato.runs.best import BestBar, judge
     from ostinato.runs.content import KEEP_OPTIMIZER, GenerationContent, LoadedGeneration
     from ostinato.runs.folder import Commit, RunFolder
     from ostinato.runs.generation_files import Damage
     from ostinato.runs.manifest import GenerationName, Manifest
-    from ostinato.runs.per_rank import PerRank, RankStates
     from ostinato.runs.ranked_store import RankedStore
     from ostinato.runs.retention import RetentionPolicy, to_delete, why_kept
     from ostinato.runs.row_cut import RowCut, RowCutTable
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from ostinato.runs.writer import GenerationWriter, SaveResult
 
 _HOMES = {
-    "batch_size": ("DeviceBatch", "batch_size_for_devices"),
-    "best": ("BestBar", "judge"),
-    "content": ("KEEP_OPTIMIZER", "GenerationContent", "LoadedGeneration"),
-    "folder": ("Commit", "RunFolder"),
-    "generation_files": ("Damage",),
-    "manifest": ("GenerationName", "Manifest"),
-    "per_rank": ("PerRank", "RankStates"),
-    "ranked_store": ("RankedStore",),
-    "retention": ("RetentionPolicy", "to_delete", "why_kept"),
-    "row_cut": ("RowCut", "RowCutTable"),
-    "sessions": ("Session",),
-    "store": ("RunStore",),
-    "tree": ("Tree", "pack_tree", "unpack_tree"),
-    "view": ("RunView",),
-    "writer": ("GenerationWriter", "SaveResult"),
+    "ostinato.dist.per_rank": ("PerRank", "RankStates"),
+    "ostinato.runs.batch_size": ("DeviceBatch", "batch_size_for_devices"),
+    "ostinato.runs.best": ("BestBar", "judge"),
+    "ostinato.runs.content": ("KEEP_OPTIMIZER", "GenerationContent", "LoadedGeneration"),
+    "ostinato.runs.folder": ("Commit", "RunFolder"),
+    "ostinato.runs.generation_files": ("Damage",),
+    "ostinato.runs.manifest": ("GenerationName", "Manifest"),
+    "ostinato.runs.ranked_store": ("RankedStore",),
+    "ostinato.runs.retention": ("RetentionPolicy", "to_delete", "why_kept"),
+    "ostinato.runs.row_cut": ("RowCut", "RowCutTable"),
+    "ostinato.runs.sessions": ("Session",),
+    "ostinato.runs.store": ("RunStore",),
+    "ostinato.runs.tree": ("Tree", "pack_tree", "unpack_tree"),
+    "ostinato.runs.view": ("RunView",),
+    "ostinato.runs.writer": ("GenerationWriter", "SaveResult"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    return getattr(importlib.import_module(home), name)
 
 
 def __dir__() -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ostinato.dist.per_rank import RankStates
 from ostinato.runs.best import BestBar
 from ostinato.runs.manifest import Manifest
-from ostinato.runs.per_rank import RankStates
 from ostinato.runs.sessions import Session
 from ostinato.runs.tree import Tree
 
@@ -34,7 +34,7 @@ class GenerationContent:
     :param bar: the lowest average so far, this one included.
     :param rank_state: what this rank alone needs to go on, a tree; None where there is nothing of that kind. Where
         several ranks save together, everything else but :class:`~ostinato.runs.row_cut.RowCut` and
-        :class:`~ostinato.runs.per_rank.PerRank` leaves is written by rank 0.
+        :class:`~ostinato.dist.per_rank.PerRank` leaves is written by rank 0.
     """
 
     iteration: int

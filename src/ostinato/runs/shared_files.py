@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ostinato.dist.per_rank import RankStates
 from ostinato.errors import DamagedRunError
 from ostinato.runs.generation_files import Damage, DamagedGenerationError, blaming, read_json, recorded, using
 from ostinato.runs.manifest import Manifest
 from ostinato.runs.part_names import RANK_STEM, PartName
-from ostinato.runs.per_rank import RankStates
 from ostinato.runs.row_cut import ROWS_KEY, RowCutTable, RowPart
 from ostinato.runs.tensor_file import TensorPlace, read_header, read_tensors
 from ostinato.runs.tree import SharedLeaf, Tree, unpack_tree

@@ -8,7 +8,7 @@ without running code.
 What JSON cannot say is written as a dict with one key that starts with ``$``: ``$tensor`` and ``$array`` (a name),
 ``$float`` (``nan``, ``inf``, ``-inf``), ``$tuple`` (a list) and ``$map`` (pairs, for keys that are not text or start
 with ``$``). Two more leaves belong to several ranks, and are only taken where ranks save together: ``$rows`` (a table
-that is cut by rows, see :mod:`ostinato.runs.row_cut`) and ``$ranks`` (see :mod:`ostinato.runs.per_rank`).
+that is cut by rows, see :mod:`ostinato.runs.row_cut`) and ``$ranks`` (see :mod:`ostinato.dist.per_rank`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ostinato.dist.per_rank import PerRank
 from ostinato.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
-    from ostinato.runs.per_rank import PerRank
     from ostinato.runs.row_cut import RowCut
 
 Tree: TypeAlias = Any
@@ -112,8 +112,7 @@ def _pack(node: Tree, path: str, leaves: Leaves, depth: int) -> Any:
 
 
 def _pack_of_several_ranks(node: Any, path: str, leaves: Leaves) -> dict[str, Any] | None:
-    from ostinato.runs.per_rank import PerRank  # both hold trees
-    from ostinato.runs.row_cut import RowCut
+    from ostinato.runs.row_cut import RowCut  # which holds trees
 
     if isinstance(node, RowCut):
         name = _free_name(path, leaves.rows)
