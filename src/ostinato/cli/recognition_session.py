@@ -15,12 +15,18 @@ from rich.table import Table
 
 from ostinato.cli.keys import ConsoleKeys
 from ostinato.cli.steady_output import SteadyStream
-from ostinato.cli.training_console import StopNotice, stop_signals, training_logging
+from ostinato.cli.training_console import (
+    StopNotice,
+    logged_error,
+    save_notice,
+    saved_state,
+    stop_signals,
+    training_logging,
+)
 from ostinato.config import render_yaml
 from ostinato.config.recognition_presets import PUBLISHED_SETS, RECOGNITION_PRESETS
 from ostinato.dist import Alone, Group, detect_placement, open_group
 from ostinato.dist.meeting import meeting_file
-from ostinato.errors import OstinatoError
 from ostinato.extensions import StopSignals
 from ostinato.loop import Extension, TrainerView
 from ostinato.recognition.progress import RecognitionProgress
@@ -88,18 +94,15 @@ def train(
                 say_to_logs(line)
 
         def on_save(result: SaveResult) -> None:
-            if result.commit is not None:
-                manifest = result.commit.manifest
-                why = [reason for reason in manifest.reasons if reason != "latest"]
-                average = "" if manifest.average_loss is None else f", average loss {manifest.average_loss:.4f}"
-                tell(f"saved iteration {manifest.iteration:,}{average}" + (f" ({', '.join(why)})" if why else ""))
+            notice = save_notice(result)
+            if notice is not None:
+                tell(notice)
 
         try:
             with open_training(request, tell=tell, group=group, on_save=on_save) as training:
                 return 0 if training is None else _run(training, group, console, tell, grace)
-        except Exception as error:  # shown by the command line; the file is what unattended runs leave to read
-            kind = "" if isinstance(error, OstinatoError) else f"{type(error).__name__}: "
-            say_to_logs(f"Error: {kind}{error}")
+        except Exception as error:  # shown by the command line
+            say_to_logs(logged_error(error))
             raise
 
 
@@ -112,7 +115,11 @@ def _run(training: RecognitionTraining, group: Group, console: Console, tell: Te
     if training.device.type != "cpu":
         tell(f"training on {training.device}")
     signals = StopSignals(
-        trainer.request_stop, stop_signals(), grace=grace, saved=lambda: f"{_saved(training).capitalize()}.", tell=tell
+        trainer.request_stop,
+        stop_signals(),
+        grace=grace,
+        saved=lambda: f"{saved_state(training.snapshot).capitalize()}.",
+        tell=tell,
     )
     actions = {"\n": lambda: trainer.request_stop("key"), "s": training.snapshot.request_save}
     keys = ConsoleKeys(actions) if group.rank == 0 else contextlib.nullcontext()
@@ -122,14 +129,14 @@ def _run(training: RecognitionTraining, group: Group, console: Console, tell: Te
         try:
             trainer.run()
         except KeyboardInterrupt:
-            tell(f"left at once; {_saved(training)}")
+            tell(f"left at once; {saved_state(training.snapshot)}")
             group.abort()
             return 128 + signal.SIGINT
     iteration = training.updater.state.iteration
     if trainer.status == "finished":
         tell(f"finished: all {iteration:,} updates are made and saved")
     else:
-        tell(f"stopped at iteration {iteration:,}; {_saved(training)}")
+        tell(f"stopped at iteration {iteration:,}; {saved_state(training.snapshot)}")
     return signals.exit_code
 
 
@@ -165,13 +172,6 @@ def _open_ranks(device: str | None, timeout: float) -> Generator[Group]:
     backend = "gloo" if device == "cpu" else None
     with open_group(backend=backend, timeout=timeout, placement=placement, rendezvous=meeting_file(placement)) as group:
         yield group
-
-
-def _saved(training: RecognitionTraining) -> str:
-    last = training.snapshot.last_saved
-    if last is None:
-        return "nothing has been saved yet"
-    return f"iteration {last:,} is saved, and the same command continues from there"
 
 
 def _say_nothing(_: str) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import logging
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, cast
@@ -17,17 +15,22 @@ from rich.table import Table
 
 from ostinato.cli.keys import ConsoleKeys
 from ostinato.cli.steady_output import SteadyStream
+from ostinato.cli.training_console import (
+    StopNotice,
+    logged_error,
+    save_notice,
+    saved_state,
+    stop_signals,
+    training_logging,
+)
 from ostinato.config import SwapOptions, read_options, render_yaml
-from ostinato.errors import NonFiniteError, OstinatoError, UsageError
+from ostinato.data.file_names import shown_name
+from ostinato.errors import NonFiniteError
 from ostinato.extensions import Progress, StopSignals
-from ostinato.faces.file_names import shown_name
-from ostinato.loop import Extension, TrainerView
 from ostinato.runs.writer import SaveResult
 from ostinato.swap.request import TrainingRequest
 from ostinato.swap.training import SwapTraining, build_swap_model, open_training, summary_options
 from ostinato.swap.watching import LATEST, saves_and_previews
-
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 
 
 def print_options(config: Path | None, overrides: list[str]) -> None:
@@ -64,19 +67,17 @@ def train(
 ) -> int:
     """Train, showing how it goes. Returns the exit status: 0, or 128 and the number of the signal that ended it."""
     console = Console(highlight=False, markup=False, soft_wrap=True, file=cast("IO[str]", SteadyStream(sys.stdout)))
-    with _logging(log_level, log_file) as say_to_file:
-        shown: list[Callable[[str], None]] = [console.print, say_to_file]
+    with training_logging(log_level, log_file) as say_to_logs:
+        shown: list[Callable[[str], None]] = [console.print, say_to_logs]
 
         def tell(line: str) -> None:
             for show in shown:
                 show(line)
 
         def on_save(result: SaveResult) -> None:
-            if result.commit is not None:
-                manifest = result.commit.manifest
-                why = [reason for reason in manifest.reasons if reason != "latest"]
-                average = "" if manifest.average_loss is None else f", average loss {manifest.average_loss:.5f}"
-                tell(f"saved iteration {manifest.iteration:,}{average}" + (f" ({', '.join(why)})" if why else ""))
+            notice = save_notice(result)
+            if notice is not None:
+                tell(notice)
 
         try:
             while True:
@@ -85,9 +86,8 @@ def train(
                     return status
                 gc.collect()  # the model that failed is held by cycles, and the next one needs its memory
                 request = replace(request, recover=True, find_rate="never")
-        except Exception as error:  # shown by the command line; the file is what unattended runs leave to read
-            kind = "" if isinstance(error, OstinatoError) else f"{type(error).__name__}: "
-            say_to_file(f"Error: {kind}{error}")
+        except Exception as error:  # shown by the command line
+            say_to_logs(logged_error(error))
             raise
 
 
@@ -116,8 +116,7 @@ def _train_until_failure(
 def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], faces: int, grace: float | None) -> int:
     trainer = training.trainer
     trainer.extend(Progress(tell, console=console, faces_per_iteration=faces), ranks=0)
-
-    trainer.extend(_StopNotice(tell), ranks=0)
+    trainer.extend(StopNotice(tell), ranks=0)
     keys = ConsoleKeys(
         {
             "\n": lambda: trainer.request_stop("key"),
@@ -129,7 +128,11 @@ def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], 
     if training.device.type != "cpu":
         tell(f"training on {training.device}")
     signals = StopSignals(
-        trainer.request_stop, _stop_signals(), grace=grace, saved=lambda: f"{_saved(training).capitalize()}.", tell=tell
+        trainer.request_stop,
+        stop_signals(),
+        grace=grace,
+        saved=lambda: f"{saved_state(training.snapshot).capitalize()}.",
+        tell=tell,
     )
     with signals, keys:
         if console.is_terminal:
@@ -137,98 +140,14 @@ def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], 
         try:
             trainer.run()
         except KeyboardInterrupt:
-            tell(f"left at once; {_saved(training)}")
+            tell(f"left at once; {saved_state(training.snapshot)}")
             return 128 + signal.SIGINT
     iteration = training.updater.state.iteration
     if trainer.status == "finished":
         tell(f"finished: all {iteration:,} iterations are trained and saved")
     else:
-        tell(f"stopped at iteration {iteration:,}; {_saved(training)}")
+        tell(f"stopped at iteration {iteration:,}; {saved_state(training.snapshot)}")
     preview = training.preview.folder / LATEST
     if preview.exists():
         tell(f"preview: {shown_name(preview)}")
     return signals.exit_code
-
-
-class _StopNotice(Extension):
-    """Says that a stop was asked for and that the state is being saved.
-
-    A large state takes seconds to save. Who sees nothing happen presses Ctrl-C again, and loses what is not saved.
-    """
-
-    name = "stop_notice"
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._start_iteration = 0
-        self._has_told = False
-
-    def initialize(self, trainer: TrainerView) -> None:
-        self._start_iteration = trainer.updater.state.iteration
-
-    def __call__(self, trainer: TrainerView) -> None:
-        iteration = trainer.updater.state.iteration
-        if trainer.stop_reason in ("key", "signal") and not self._has_told and iteration > self._start_iteration:
-            self._has_told = True
-            self._tell(f"stopping: iteration {iteration:,} is being saved")
-
-    def finalize(self, trainer: TrainerView) -> None:
-        # Asked for after this extension's turn in the last iteration; saving comes later, its priority is lower.
-        if trainer.status == "stopped":
-            self(trainer)
-
-
-def _stop_signals() -> list[signal.Signals]:
-    """Signals that ask for an orderly end: Ctrl-C, `kill`, a closed terminal, and the warning of batch systems."""
-    asked = [signal.SIGINT, signal.SIGTERM]
-    for name in ("SIGHUP", "SIGUSR1"):
-        number = getattr(signal, name, None)
-        # `nohup` has the first one ignored, and who does that wants the training to go on.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            asked.append(number)
-    return asked
-
-
-def _saved(training: SwapTraining) -> str:
-    last = training.snapshot.last_saved
-    if last is None:
-        return "nothing has been saved yet"
-    return f"iteration {last:,} is saved, and the same command continues from there"
-
-
-@contextlib.contextmanager
-def _logging(level: str, path: Path | None) -> Generator[Callable[[str], None]]:
-    """Set how much the rooms log, and copy what is shown to a file; gives the function that writes a line to it."""
-    if level.lower() not in _LEVELS:
-        raise UsageError(f"-L/--loglevel is {level!r}.", advice=f"Choose one of: {', '.join(_LEVELS)}.", value=level)
-    logger = logging.getLogger("ostinato")
-    before = logger.level
-    if before != logging.DEBUG:  # --debug shows everything, whatever -L says
-        logger.setLevel(_LEVELS[level.lower()])
-    # The trainer logs the error that ends it, and so does the command line, in words for people. What is new among the
-    # extensions follows from the options, whose changes are shown.
-    trainer_loggers = [logging.getLogger(f"ostinato.loop.{name}") for name in ("trainer", "trainer_state")]
-    for trainer_logger in trainer_loggers:
-        trainer_logger.disabled = before != logging.DEBUG
-    handler: logging.Handler = logging.NullHandler()
-    if path is not None:
-        try:
-            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            logger.setLevel(before)
-            raise UsageError(
-                f"-F/--logfile {path} cannot be written: {error.strerror or error}.", advice="Give another file."
-            ) from error
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    logger.addHandler(handler)
-    # Of its own, so that the console's handler does not show twice what is printed anyway.
-    lines = logging.Logger("lines")
-    lines.addHandler(handler)
-    try:
-        yield lambda line: lines.info("%s", line)
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
-        for trainer_logger in trainer_loggers:
-            trainer_logger.disabled = False
-        handler.close()

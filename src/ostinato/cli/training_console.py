@@ -8,8 +8,10 @@ import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from ostinato.errors import UsageError
+from ostinato.errors import OstinatoError, UsageError
+from ostinato.extensions import Snapshot
 from ostinato.loop import Extension, TrainerView
+from ostinato.runs.writer import SaveResult
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 
@@ -46,6 +48,25 @@ class StopNotice(Extension):
             self(trainer)
 
 
+def saved_state(snapshot: Snapshot) -> str:
+    """What is saved of the run that ends now, for the end of a sentence."""
+    last = snapshot.last_saved
+    if last is None:
+        return "nothing has been saved yet"
+    return f"iteration {last:,} is saved, and the same command continues from there"
+
+
+def save_notice(result: SaveResult) -> str | None:
+    """The line that tells of a state that is saved now: its iteration, average loss, and why it is kept beyond being
+    the newest; None where nothing was committed."""
+    if result.commit is None:
+        return None
+    manifest = result.commit.manifest
+    why = [reason for reason in manifest.reasons if reason != "latest"]
+    average = "" if manifest.average_loss is None else f", average loss {manifest.average_loss:.5f}"
+    return f"saved iteration {manifest.iteration:,}{average}" + (f" ({', '.join(why)})" if why else "")
+
+
 def stop_signals() -> list[signal.Signals]:
     """Signals that ask for an orderly end: Ctrl-C, `kill`, a closed terminal, and the warning of batch systems."""
     asked = [signal.SIGINT, signal.SIGTERM]
@@ -55,6 +76,12 @@ def stop_signals() -> list[signal.Signals]:
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             asked.append(number)
     return asked
+
+
+def logged_error(error: Exception) -> str:
+    """The line for the log of what ends a training; unattended runs leave nothing else to read."""
+    kind = "" if isinstance(error, OstinatoError) else f"{type(error).__name__}: "
+    return f"Error: {kind}{error}"
 
 
 @contextlib.contextmanager
