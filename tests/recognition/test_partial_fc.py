@@ -367,10 +367,21 @@ def test_one_sample_and_none() -> None:
     assert torch.equal(head.weight, before)
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int16])
-def test_labels_may_be_any_integers(dtype: torch.dtype) -> None:
-    head = head_of()
-    embeddings, labels = batch()
+@pytest.mark.parametrize("sub_centres", [1, 3])
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_a_batch_without_samples_moves_nothing(rate: float, sub_centres: int) -> None:
+    head = head_of(sampling_rate=rate, sub_centres=sub_centres)
+    before = head.weight.clone()
+    head(*batch(size=0)).backward()
+    head.step(0.1)
+    assert torch.equal(head.weight, before)
+
+
+@pytest.mark.parametrize("classes", [CLASSES, 256, 300, 65536])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int8, torch.int16])
+def test_labels_may_be_any_integers_however_many_classes_there_are(dtype: torch.dtype, classes: int) -> None:
+    head = PartialFC(classes, WIDTH, arcface(0.5, 16.0), sampling_rate=0.0)
+    embeddings, labels = batch(dtype=torch.float32)
     assert torch.equal(head(embeddings, labels), head(embeddings, labels.to(dtype)))
 
 

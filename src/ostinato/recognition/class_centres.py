@@ -426,7 +426,7 @@ def slopes_by_row(gradient: CollectedGradient, block: slice, sub_centres: int) -
         return slopes
     spread = slopes.new_zeros((len(slopes), sub_centres, slopes.shape[1]))
     spread.scatter_(1, gradient.nearest[block].long().unsqueeze(1), slopes.unsqueeze(1))
-    return spread.view(-1, slopes.shape[1])
+    return spread.view(len(slopes) * sub_centres, slopes.shape[1])
 
 
 def _union(many: Sequence[Tensor | None], device: torch.device) -> Tensor | None:

@@ -40,6 +40,7 @@ def problem_of(embeddings: Tensor, labels: Tensor, classes: int, size: int) -> O
             advice="Give one label, a number, for each embedding.",
             shape=tuple(labels.shape),
         )
+    labels = labels.long()  # a small dtype would compare with what is left of the number of classes in it
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         value, lowest, highest = int(wrong[0]), int(labels.min()), int(labels.max())
