@@ -102,6 +102,20 @@ def test_the_first_rank_that_failed_is_the_one_that_is_named() -> None:
     assert job.ranks == 3
 
 
+@pytest.mark.parametrize("status", [2, 3, 4])
+def test_a_status_that_is_final_is_that_of_the_job_whoever_ended_first(status: int) -> None:
+    job = Job(("train",), (Host("a", 3),))
+    error = _failed(job, {0: Failure(1, 10), 1: Failure(-15, 9), 2: Failure(status, 11)})
+    assert (error.fields["rank"], error.exit_code) == (2, status)
+    assert "not started again" in str(error)
+    assert "used up" not in str(error)
+
+
+def test_the_restarts_that_are_used_up_are_counted() -> None:
+    assert "the restart that was allowed is used up" in str(_failed(Job(("train",), (), 0, 0, 1), {0: Failure(1, 1)}))
+    assert "the 3 restarts that were allowed are used up" in str(_failed(Job(("train",), ()), {0: Failure(1, 1)}))
+
+
 def test_a_helper_that_fails_is_started_again_and_ends_with_the_ranks(tmp_path: Path) -> None:
     pipe = tmp_path / "says"
     os.mkfifo(pipe)

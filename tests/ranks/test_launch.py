@@ -50,3 +50,22 @@ def test_ranks_fill_the_slots_of_named_machines(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert [done for done, _ in results(ended.stdout + ended.stderr).values()] == [0, 0]
+
+
+def test_bad_input_is_no_reason_to_start_the_ranks_again(tmp_path: Path) -> None:
+    program = tmp_path / "refuses.py"
+    program.write_text(
+        "import os, pathlib, sys\n"
+        f"life = pathlib.Path({str(tmp_path)!r}, 'rank' + os.environ['RANK'] + 'life' + "
+        "os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+        "life.touch()\n"
+        "sys.exit(3)\n"
+    )
+    command = [sys.executable, "-m", "ostinato", "launch", "-np", "2", "--max-restarts", "2", "--"]
+    ended = subprocess.run(
+        [*command, "python", str(program)], capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "Error: Rank" in ended.stderr
+    lives = {path.name.partition("life")[2] for path in tmp_path.glob("rank*life*")}
+    assert lives == {"0"}  # the slower rank may be stopped before it has said so

@@ -58,7 +58,7 @@ def launch(
         ),
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option("--max-restarts", help="How often to start all ranks again after one failed.")
+        int, typer.Option("--max-restarts", help="How often to start all ranks again after one failed or was killed.")
     ] = 3,
     port: Annotated[
         int,
@@ -72,7 +72,8 @@ def launch(
     ostinato launch -np 2 -- recognition train -d faces -m my_run
 
     When a rank fails or is killed, all ranks are started again: a program that saves and resumes goes on from its last
-    save. On several machines, start the same command on each of them.
+    save. Exit status 2 (wrong usage), 3 (bad input) or 4 (damaged run) ends the job, since the same would come again;
+    the status of the launcher is that of the rank. On several machines, start the same command on each of them.
     """
     for name, value in (("--servers", servers), ("--max-restarts", max_restarts), ("--port", port)):
         if value < 0:
