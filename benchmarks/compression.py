@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 
 from ostinato.kvstore.compression import CompressionScheme, add_decoded, quantise, quantise_plainly
-from ostinato.kvstore.compression.quantising import quantise_in_one_pass
+from ostinato.kvstore.compression.one_pass import quantise_in_one_pass
 
 PLAIN_ELEMENTS = 20_000
 

@@ -19,7 +19,7 @@ from ostinato.kvstore.compression import (
     quantise_plainly,
 )
 from ostinato.kvstore.compression import quantising as quantising_module
-from ostinato.kvstore.compression.quantising import quantise_in_one_pass
+from ostinato.kvstore.compression.one_pass import quantise_in_one_pass
 
 SCHEMES = [
     CompressionScheme("2bit", 0.5),

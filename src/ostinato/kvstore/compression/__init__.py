@@ -1,7 +1,8 @@
 """Gradient compression: one or two bits an element, and a residual that loses nothing.
 
-``plain`` says what is meant, one element at a time; ``quantising`` and ``decoding`` do the same fast; ``residuals``
-holds the state; ``exchange`` sums compressed gradients over ranks; ``ddp_hook`` brings it to DistributedDataParallel.
+``plain`` says what is meant, one element at a time; ``quantising`` and ``decoding`` do the same fast, ``one_pass`` away
+from a CPU; ``residuals`` holds the state; ``exchange`` sums compressed gradients over ranks; ``ddp_hook`` brings it to
+DistributedDataParallel.
 """
 
 from ostinato.kvstore.compression.decoding import add_decoded, decode

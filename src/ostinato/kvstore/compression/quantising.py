@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
-from ostinato.kvstore.compression.scheme import WORD_BYTES, CompressionScheme
+from ostinato.kvstore.compression.one_pass import quantise_in_one_pass
+from ostinato.kvstore.compression.scheme import CompressionScheme
 from ostinato.kvstore.compression.tables import doubled_bits, values_of_bytes
 
 _BLOCK = 1 << 16
@@ -21,8 +21,9 @@ def quantise(scheme: CompressionScheme, gradient: Tensor, residual: Tensor, pack
     """Give the packed words of ``gradient`` and leave in ``residual`` what they do not say.
 
     On a CPU this goes block by block through numpy, whose comparisons, ``packbits`` and table look-ups reach more than
-    1 GB of float32 a second on one core. Elsewhere a handful of tensor operations do it; nothing waits for the device.
-    Memory: nothing beyond ``packed`` on a CPU, about 8 bytes an element elsewhere.
+    1 GB of float32 a second on one core. Elsewhere tensor operations do it, which are compiled to one kernel on the
+    first use where that is possible, see :mod:`~ostinato.kvstore.compression.one_pass`; nothing waits for the device.
+    Memory: nothing beyond ``packed``, but about 20 bytes an element where the operations cannot be compiled.
 
     :param gradient: (n,) float32, contiguous; not changed.
     :param residual: (n,) float32, contiguous, on the same device; changed in place. All finite before and after.
@@ -124,26 +125,3 @@ def _pack_block(
     # 'clip' is never needed for a byte in a table of 256; it spares numpy a copy that guards against errors half-way.
     values.take(words[:used], axis=0, out=decoded[: used * values.shape[1]].reshape(used, -1), mode="clip")
     return decoded[: len(r)]
-
-
-def quantise_in_one_pass(scheme: CompressionScheme, gradient: Tensor, residual: Tensor, packed: Tensor) -> None:
-    """What :func:`quantise` does away from a CPU: plain tensor operations, correct on every device.
-
-    They are elementwise up to the packing, so that ``torch.compile`` makes one kernel of them.
-    """
-    r = residual.add_(gradient)
-    if scheme.type == "2bit":
-        plus, minus = r >= scheme.threshold, r <= -scheme.threshold
-        codes = (plus | minus).to(torch.uint8) * 2 + plus.to(torch.uint8)
-        decoded = (plus.to(r.dtype) - minus.to(r.dtype)) * scheme.quantum
-    else:
-        plus = r > scheme.threshold
-        codes = plus.to(torch.uint8)
-        decoded = plus.to(r.dtype) * 2 - 1
-    left = r - decoded
-    residual.copy_(torch.where(torch.isfinite(left), left, torch.zeros_like(left)))
-    elements = len(packed) // WORD_BYTES * scheme.elements_per_word
-    in_bytes = pad(codes, (0, elements - len(codes))).view(-1, 8 // scheme.bits)
-    packed.zero_()
-    for place in range(8 // scheme.bits):
-        packed |= in_bytes[:, place] << (8 - scheme.bits * (place + 1))
