@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,9 +16,10 @@ from ostinato.config import (
     value_at,
 )
 from ostinato.config.recognition_presets import recognition_preset
+from ostinato.config.run_seed import with_seed
 from ostinato.data.file_names import shown_name
 from ostinato.dist import Group
-from ostinato.errors import ConfigError, ModelMismatchError, UsageError
+from ostinato.errors import ModelMismatchError, UsageError
 from ostinato.recognition.request import RecognitionRequest
 from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.folder import CONFIG_FILE
@@ -56,19 +56,7 @@ def new_run_options(read: ReadOptions[RecognitionOptions], folder: Path | None =
     :raises ConfigError: options make no sense together.
     """
     check_together(read.options)
-    if read.options.seed is not None:
-        return read.options
-    seed = None if folder is None else _seed_in(folder / CONFIG_FILE)
-    if seed is None:
-        seed = secrets.randbits(53)  # so few that the number survives every JSON reader, and a person can copy it
-    return read.options.model_copy(update={"seed": seed})
-
-
-def _seed_in(config: Path) -> int | None:
-    try:
-        return read_options(RecognitionOptions, config).options.seed
-    except ConfigError:  # there is none, or somebody has changed it
-        return None
+    return with_seed(read.options, None if folder is None else folder / CONFIG_FILE)
 
 
 def resumed_options(

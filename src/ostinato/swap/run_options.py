@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from ostinato.config import (
     read_options,
     resume,
 )
+from ostinato.config.run_seed import with_seed
 from ostinato.data.file_names import shown_name
-from ostinato.errors import ConfigError, ModelMismatchError
+from ostinato.errors import ModelMismatchError
 from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.folder import CONFIG_FILE
 from ostinato.swap.face_folders import Tell
@@ -51,19 +51,7 @@ def new_run_options(read: ReadOptions[SwapOptions], folder: Path | None = None) 
     :raises ConfigError: options make no sense together.
     """
     check_together(read.options)
-    if read.options.seed is not None:
-        return read.options
-    seed = None if folder is None else _seed_in(folder / CONFIG_FILE)
-    if seed is None:
-        seed = secrets.randbits(53)  # so few that the number survives every JSON reader, and a person can copy it
-    return read.options.model_copy(update={"seed": seed})
-
-
-def _seed_in(config: Path) -> int | None:
-    try:
-        return read_options(SwapOptions, config).options.seed
-    except ConfigError:  # there is none, or somebody has changed it
-        return None
+    return with_seed(read.options, None if folder is None else folder / CONFIG_FILE)
 
 
 def resumed_options(
