@@ -47,9 +47,7 @@ def recognition_presets_table() -> str:
     """Return the published configurations as a Markdown table."""
     from ostinato.config.recognition_presets import RECOGNITION_PRESETS
 
-    heads = (
-        "preset|backbone|m1, m2, m3|sampling|filter|optimizer|learning rate|weight decay|batch|epochs|warm-up"
-    )
+    heads = "preset|backbone|m1, m2, m3|sampling|filter|optimizer|learning rate|weight decay|batch|epochs|warm-up"
     lines = [f"| {heads.replace('|', ' | ')} |", "|" + "---|" * (heads.count("|") + 1)]
     for name, preset in RECOGNITION_PRESETS.items():
         batch = f"{preset.batch_size} x {preset.ranks}" + (
