@@ -88,6 +88,37 @@ def test_a_run_in_two_pieces_equals_a_run_in_one(tmp_path: Path, stop_at: int) -
     assert [session.iterations for session in sessions] == [stop_at, 15 - stop_at]
 
 
+def test_a_run_in_pieces_is_asked_for_its_state_after_the_same_updates(tmp_path: Path) -> None:
+    class Asked:
+        """Notes when it is asked, as a state does that then brings itself up to date."""
+
+        name = "asked"
+
+        def __init__(self) -> None:
+            self.updater: Any = None
+            self.at: list[int] = []
+
+        def __call__(self, trainer: Any) -> None: ...
+
+        def state_dict(self) -> dict[str, Any]:
+            self.at.append(self.updater.state.iteration)
+            return {}
+
+        def load_state_dict(self, state: Any) -> None: ...
+
+    def asked_at(out: Path, limit: int) -> set[int]:
+        asked = Asked()
+        trainer = _trainer(out, limit, asked, every=(4, "iteration"))
+        asked.updater = trainer.updater
+        trainer.run()
+        return set(asked.at)
+
+    straight = asked_at(tmp_path / "one", 12)
+    assert straight == {1, 4, 8, 12}
+    pieces = [asked_at(tmp_path / "two", limit) for limit in (4, 8, 12)]
+    assert pieces == [{1, 4}, {4, 8}, {8, 12}]
+
+
 def test_every_initialize_sees_the_restored_state(tmp_path: Path) -> None:
     _trainer(tmp_path, 5).run()
     seen: list[int] = []

@@ -295,10 +295,17 @@ class Snapshot(Extension):
         self._saved = {loaded.iteration: loaded.manifest.generation}
 
     def initialize(self, trainer: TrainerView) -> None:
-        """Begin to count, now that everything is restored."""
+        """Begin to count, now that everything is restored.
+
+        A run that goes on is asked for its state here, for the memory that copies of it need, and not after its first
+        update, as a new run is. So a run in pieces is asked after the same updates as one in one piece: to be asked may
+        make a state bring up to date what it has put off, which rounds other numbers than putting it off further.
+        """
         self._start_iteration = trainer.updater.state.iteration
         if self._target is not None:
             self._counted_before = max(0, self._loaded_iteration - self._start_iteration)
+        if self._saved:
+            self._watch(trainer)
 
     def __call__(self, trainer: TrainerView) -> None:
         """Save now."""
@@ -432,9 +439,9 @@ class Snapshot(Extension):
         return trainer if self._target is None else self._target
 
     def _watch(self, trainer: TrainerView) -> None:
-        """In every iteration: hear of saves that ended; after the first one, get the memory for the copies."""
+        """In every iteration: hear of saves that ended; the first time, get the memory for the copies."""
         if not self._is_prepared and self._store is not None:
-            self._is_prepared = True  # only now: optimizers make their state in their first step
+            self._is_prepared = True  # after the first update, or after loading: optimizers start without a state
             self._store.prepare(self._written_here(self._parts(trainer)))
         self._collect()
 

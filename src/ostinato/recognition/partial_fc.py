@@ -305,7 +305,9 @@ class PartialFC(nn.Module):
         """This rank's share of the state, to be saved with those of the other ranks. No collective.
 
         Rows are :class:`~ostinato.runs.row_cut.RowCut` leaves, numbered by class of the whole run, and are the tables
-        themselves, not copies. Brings classes up to date, which changes no later result beyond rounding.
+        themselves, not copies. Brings classes up to date, which changes no later result beyond rounding: steps that are
+        made up for at once are rounded once. So runs that are to be equal to the bit ask after the same steps;
+        :class:`~ostinato.extensions.save.Snapshot` does.
 
         :raises StateError: it was called for a module that holds the head as one of its own: nothing in a head belongs
             among a model's weights.

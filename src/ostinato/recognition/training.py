@@ -338,20 +338,6 @@ class _OpenedStore(RankedStore):
         return loaded
 
 
-class _Saving(Snapshot):
-    """Asks a continued run for its whole state before the first update, and not after it, to get memory for the copies.
-
-    Asking brings class centres up to date (``dense_lazy``). Before the first update there is nothing to make up for, so
-    the run goes on with the same bits as one that was not interrupted.
-    """
-
-    def initialize(self, trainer: TrainerView) -> None:
-        """See :meth:`Snapshot.initialize`."""
-        super().initialize(trainer)
-        if trainer.updater.state.iteration > 0:
-            self._watch(trainer)
-
-
 def _open_store(
     run: RecipeFolder, group: Group, stack: contextlib.ExitStack
 ) -> tuple[RunStore | RankedStore, LoadedGeneration | None]:
@@ -402,7 +388,7 @@ def _build(
         )
         run.write_config(render_yaml(options))
     save_every = (request.save_interval, "iteration")
-    snapshot = _Saving(
+    snapshot = Snapshot(
         max_size=request.max_snapshots,
         every=save_every,
         snapshot_every=(request.snapshot_interval, "iteration") if request.snapshot_interval else None,
