@@ -118,6 +118,23 @@ def test_it_hears_what_loading_says_and_how_the_run_ends(reporting_updater, tmp_
     assert logger.handlers == []
 
 
+def test_it_hears_what_the_others_say_at_their_end(reporting_updater, tmp_path) -> None:
+    logger = own_logger()
+
+    class Saves(Extension):
+        priority = -100
+
+        def __call__(self, trainer: Any) -> None: ...
+
+        def finalize(self, trainer: Any) -> None:
+            logger.info("the last save")
+
+    log = RankLog(logger=logger.name)
+    Trainer(reporting_updater(), (1, "iteration"), out=tmp_path, extensions=[log, Saves()]).run()
+    assert lines(tmp_path / "logs" / "worker_0.log") == [f"INFO {logger.name}: the last save"]
+    assert logger.handlers == []
+
+
 def test_a_resumed_run_appends(tmp_path) -> None:
     logger = own_logger()
     for number in range(2):

@@ -19,8 +19,9 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 class RankLog(Extension):
     """While the run lasts, what is logged goes to ``worker_<rank>.log``, each line once; the console shows rank 0 only.
 
-    It is open from before the saved state is loaded until it is finalized, so it also holds what loading has to say. A
-    resumed run appends to the file. The traceback of an error that ends the run stands at the end of it.
+    It is open from before the saved state is loaded until all other extensions are finalized, so it also holds what
+    loading and the last save have to say. A resumed run appends to the file. The traceback of an error that ends the
+    run stands at the end of it.
 
     Console handlers that the program has set up itself are used on rank 0, and set aside on the other ranks until the
     run has ended.
@@ -35,6 +36,7 @@ class RankLog(Extension):
 
     trigger = None
     priority = 100_000  # opened before anything else has something to say
+    finalizes_last = True
     name = "rank_log"
 
     def __init__(

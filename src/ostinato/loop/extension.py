@@ -35,6 +35,9 @@ class Extension:
     """High runs first."""
     name: str | None = None
     """Its name in the trainer; by default :attr:`default_name`."""
+    finalizes_last: bool = False
+    """Whether :meth:`finalize` waits for that of all other extensions, whatever the priority: for logs, which are to
+    hold what the others say at their end."""
 
     @property
     def default_name(self) -> str:
@@ -52,7 +55,8 @@ class Extension:
         """Called when the run fails, before :meth:`finalize`."""
 
     def finalize(self, trainer: TrainerView) -> None:
-        """Called exactly once at the end of the run if :meth:`initialize` returned. Close files here."""
+        """Called exactly once at the end of the run if :meth:`initialize` returned, in the order of the priorities.
+        Close files here."""
 
 
 def make_extension(

@@ -37,6 +37,11 @@ class Registration:
         return self.priority <= PRIORITY_SNAPSHOT
 
     @property
+    def finalizes_last(self) -> bool:
+        """Whether its end comes after that of all others."""
+        return getattr(self.extension, "finalizes_last", False) is True
+
+    @property
     def inner_triggers(self) -> list[InnerTrigger]:
         """The triggers that it asks itself."""
         return inner_triggers(self.extension)

@@ -10,7 +10,7 @@
                   stop         the stop trigger is asked
                   late         all triggers are asked, then those that fired run: saving sees everything
     on_error    every extension, if something raised
-    finalize    every extension, exactly once; the updater last
+    finalize    every extension, exactly once: logs after the others, the updater last
 """
 
 from __future__ import annotations
@@ -455,7 +455,7 @@ class Trainer:
         """Finalize everything; returns the exception that leaves the run."""
         calls: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
             (f"finalize of extension {known.name!r}", self._in_its_place(known, finalize), (self,))
-            for known in initialized
+            for known in sorted(initialized, key=lambda known: known.finalizes_last)
             if (finalize := known.hook("finalize")) is not None
         ]
         finalize = callable_attribute(self.updater, "finalize")
