@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostinato.data.jpeg import ImageError
-from ostinato.data.pictures import PictureSize, decode_rgb, encode_png, picture_size
+from ostinato.data.pictures import PictureSize, decode_rgb, encode_png, picture_size, three_channels
 
 _IMAGE = np.random.default_rng(1).integers(0, 256, (13, 17, 3), dtype=np.uint8)
 _EXACT = (".png", ".bmp", ".ppm", ".webp")
@@ -107,3 +107,13 @@ def test_damaged_bytes_give_pixels_or_a_reason(ending: str, data: st.DataObject)
         assert decode_rgb(bytes(encoded)).dtype == np.uint8
     with contextlib.suppress(ImageError):
         assert isinstance(picture_size(bytes(encoded)), PictureSize)
+
+
+def test_all_sixteen_bit_values_round_to_the_nearest() -> None:
+    deep = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+    assert np.array_equal(three_channels(deep)[..., 1], np.rint(deep / 65535 * 255))
+
+
+def test_other_types_are_refused() -> None:
+    with pytest.raises(ImageError, match="float32"):
+        three_channels(np.zeros((4, 4, 3), np.float32))

@@ -9,9 +9,10 @@ import cv2
 import numpy as np
 import pytest
 
+from ostinato.data.jpeg import ImageError
 from ostinato.errors import FaceFileError
 from ostinato.faces import pictures
-from ostinato.faces.pictures import PictureError, decode_bgr, picture_size, read_picture, three_channels
+from ostinato.faces.pictures import decode_bgr, picture_size, read_picture
 from ostinato.faces.png_chunks import make_chunk
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8)
@@ -67,16 +68,16 @@ def test_webp_with_alpha_has_a_size() -> None:
     ],
 )
 def test_what_is_no_picture_is_refused(data: bytes) -> None:
-    with pytest.raises(PictureError):
+    with pytest.raises(ImageError):
         picture_size(io.BytesIO(data))
-    with pytest.raises(PictureError):
+    with pytest.raises(ImageError):
         decode_bgr(data)
 
 
 def test_a_picture_of_gigabytes_is_refused_before_it_unfolds() -> None:
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     data = b"\x89PNG\r\n\x1a\n" + make_chunk(b"IHDR", header) + make_chunk(b"IDAT", b"") + make_chunk(b"IEND", b"")
-    with pytest.raises(PictureError, match="60000 x 60000"):
+    with pytest.raises(ImageError, match="60000 x 60000"):
         decode_bgr(data)
 
 
@@ -90,7 +91,7 @@ def test_a_file_that_is_too_large_to_be_a_picture_is_refused_unread(tmp_path: Pa
 
 def test_the_limit_is_a_number_of_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "MAX_PIXELS", 24 * 40 - 1)
-    with pytest.raises(PictureError, match="at most 959"):
+    with pytest.raises(ImageError, match="at most 959"):
         decode_bgr(_encode(".png", COLOURS))
 
 
@@ -113,23 +114,13 @@ def test_sixteen_bits_are_rounded(channels: int) -> None:
     assert np.array_equal(pixels, np.broadcast_to(expected, pixels.shape))
 
 
-def test_all_sixteen_bit_values_round_to_the_nearest() -> None:
-    deep = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-    assert np.array_equal(three_channels(deep)[..., 1], np.rint(deep / 65535 * 255))
-
-
-def test_other_types_are_refused() -> None:
-    with pytest.raises(PictureError, match="float32"):
-        three_channels(np.zeros((4, 4, 3), np.float32))
-
-
 @pytest.mark.parametrize("suffix", [".png", ".jpg"])
 def test_every_cut_is_noticed(suffix: str) -> None:
     data = _encode(suffix, np.tile(COLOURS, (4, 4, 1)))
     for end in range(8, len(data) - 1, max(1, len(data) // 50)):
-        with pytest.raises(PictureError):
+        with pytest.raises(ImageError):
             decode_bgr(data[:end])
-    with pytest.raises(PictureError, match="cut off"):
+    with pytest.raises(ImageError, match="cut off"):
         decode_bgr(data[: len(data) // 2])
 
 
@@ -138,7 +129,7 @@ def test_flipped_bits_in_a_png_are_noticed(capfd: pytest.CaptureFixture[str]) ->
     for position in range(8, len(data), 37):
         broken = bytearray(data)
         broken[position] ^= 0x10
-        with pytest.raises(PictureError):
+        with pytest.raises(ImageError):
             decode_bgr(bytes(broken))
     assert capfd.readouterr() == ("", "")
 
@@ -146,7 +137,7 @@ def test_flipped_bits_in_a_png_are_noticed(capfd: pytest.CaptureFixture[str]) ->
 def test_pixels_that_do_not_unpack_are_refused() -> None:
     header = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
     data = b"\x89PNG\r\n\x1a\n" + make_chunk(b"IHDR", header) + make_chunk(b"IDAT", b"xx") + make_chunk(b"IEND", b"")
-    with pytest.raises(PictureError, match="cannot be decoded"):
+    with pytest.raises(ImageError, match="cannot be decoded"):
         decode_bgr(data)
 
 

@@ -81,7 +81,7 @@ def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
         raise ImageError(f"it has {size.width} x {size.height} pixels; at most {MAX_PIXELS:,} are decoded")
     # The decoder would notice damage too, but by printing to the terminal, and some versions return half a picture.
     if size.format == "PNG":
-        _check_png(data)
+        require_whole_png(data)
     elif len(data) < _least_bytes(data, size):
         raise ImageError("it is cut off")
     try:
@@ -90,7 +90,7 @@ def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
         raise ImageError(f"its pixels cannot be decoded ({error.err})") from None
     if pixels is None:
         raise ImageError("its pixels cannot be decoded: the data are damaged or cut off")
-    return _rgb(np.asarray(pixels))
+    return np.asarray(cv2.cvtColor(three_channels(np.asarray(pixels)), cv2.COLOR_BGR2RGB), np.uint8)
 
 
 def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
@@ -104,21 +104,31 @@ def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
     return data.tobytes()
 
 
-def _rgb(decoded: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    if decoded.dtype == np.uint16:
-        # 65535 / 255 = 257; half of it is added because dropping the fraction would darken every pixel.
-        pixels = ((decoded.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    elif decoded.dtype == np.uint8:
-        pixels = decoded
+def three_channels(pixels: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Decoded pixels, (H, W) or (H, W, C), uint8 or uint16, as (H, W, 3) uint8 in the order they have.
+
+    Grey, with or without alpha, becomes three equal channels; alpha is dropped; 16 bits are rounded to 8.
+
+    :raises ImageError: pixels of another type.
+    """
+    if pixels.dtype == np.uint16:
+        # 65535 / 255 = 257; adding half of it first rounds, where truncating would darken every pixel.
+        eight_bits = ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    elif pixels.dtype == np.uint8:
+        eight_bits = pixels
     else:
-        raise ImageError(f"its pixels are {decoded.dtype}; 8 and 16 bits are understood")
-    if pixels.ndim == 2 or pixels.shape[2] < 3:
-        grey = pixels if pixels.ndim == 2 else pixels[:, :, 0]
+        raise ImageError(f"its pixels are {pixels.dtype}; 8 and 16 bits are understood")
+    if eight_bits.ndim == 2 or eight_bits.shape[2] < 3:
+        grey = eight_bits if eight_bits.ndim == 2 else eight_bits[:, :, 0]
         return np.asarray(cv2.cvtColor(np.ascontiguousarray(grey), cv2.COLOR_GRAY2RGB), np.uint8)
-    return np.asarray(cv2.cvtColor(np.ascontiguousarray(pixels[:, :, :3]), cv2.COLOR_BGR2RGB), np.uint8)
+    return np.ascontiguousarray(eight_bits[:, :, :3])
 
 
-def _check_png(data: bytes) -> None:
+def require_whole_png(data: bytes) -> None:
+    """Refuse a PNG that is cut off or damaged, by the checksums of its chunks.
+
+    :raises ImageError: it is.
+    """
     view = memoryview(data)
     position = len(_PNG)
     while position + 12 <= len(data):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ostinato.config import FaceOptions, MaskOptions
+from ostinato.data.jpeg import ImageError
 from ostinato.errors import ArgumentValueError
 from ostinato.faces.alignment import AlignedFace, to_68
 from ostinato.faces.cropping import crop_aligned, resize_square
@@ -18,7 +19,7 @@ from ostinato.faces.face_files import face_file_error, open_regular, read_open_h
 from ostinato.faces.folder_checks import MASK_ADVICE, can_have_mask, missing_mask_reason
 from ostinato.faces.landmark_masks import LANDMARK_MASKS, landmark_mask
 from ostinato.faces.metadata import CENTERINGS, Centering, FaceMetadata, MetadataError
-from ostinato.faces.pictures import PictureError, decode_bgr, picture_size
+from ostinato.faces.pictures import decode_bgr, picture_size
 from ostinato.faces.png_chunks import PngError
 from ostinato.faces.scan import FaceKind
 from ostinato.faces.stored_masks import stored_mask
@@ -109,11 +110,11 @@ def prepare_face(path: str | os.PathLike[str], settings: CropSettings) -> Prepar
         del data
         height, width = bgr.shape[:2]
         if width != height:
-            raise PictureError(f"it is {width} x {height}; a face picture is square")
+            raise ImageError(f"it is {width} x {height}; a face picture is square")
         if metadata is None:
             return _prepare_plain(path, bgr, settings)
         return _prepare_extracted(path, bgr, metadata, settings)
-    except (PngError, MetadataError, PictureError, ArgumentValueError) as error:
+    except (PngError, MetadataError, ImageError, ArgumentValueError) as error:
         raise face_file_error(path, str(error)) from None
     except OSError as error:
         raise face_file_error(path, f"it cannot be read ({error.strerror or error})") from error

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ostinato.data.file_names import shown_name
+from ostinato.data.jpeg import ImageError
 from ostinato.errors import FaceFileError, FaceFolderError
 from ostinato.faces.face_files import face_file_error, open_regular, read_open_header
 from ostinato.faces.metadata import Centering, MetadataError
-from ostinato.faces.pictures import PictureError, picture_size
+from ostinato.faces.pictures import picture_size
 from ostinato.faces.png_chunks import PngError
 
 PICTURE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
@@ -171,7 +172,7 @@ def _scan_file(folder: Path, name: str, kinds: dict[FaceKind, FaceKind]) -> Face
             facts = os.fstat(file.fileno())
             size = picture_size(file)
             metadata = read_open_header(file)[1] if size.format == "PNG" else None
-    except (PngError, MetadataError, PictureError) as error:
+    except (PngError, MetadataError, ImageError) as error:
         raise face_file_error(path, str(error)) from None
     except OSError as error:
         raise face_file_error(path, f"it cannot be opened ({error.strerror or error})") from error

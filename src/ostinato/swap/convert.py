@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ostinato.data.file_names import shown_name
+from ostinato.data.jpeg import ImageError
 from ostinato.errors import ArgumentValueError, BadInputError, FaceFileError, OstinatoError
 from ostinato.faces.alignment import AlignedFace
 from ostinato.faces.cropping import crop_aligned, resize_square
 from ostinato.faces.face_files import face_file_error, read_face_bytes, read_face_header, write_face
 from ostinato.faces.folder_checks import can_have_mask, missing_mask_reason
 from ostinato.faces.metadata import FaceMetadata, MetadataError
-from ostinato.faces.pictures import PictureError, decode_bgr, read_picture
+from ostinato.faces.pictures import decode_bgr, read_picture
 from ostinato.faces.sample import CropSettings, draw_mask
 from ostinato.faces.scan import FaceFile, FolderScan, scan_folder
 from ostinato.swap.frames import FrameFolder, FramePaster, Skipped, may_write
@@ -220,14 +221,14 @@ def _read(file: FaceFile, wanted: CropSettings, size: int, mask: str | None) -> 
     try:
         image = np.asarray(cv2.cvtColor(decode_bgr(data), cv2.COLOR_BGR2RGB), np.uint8)
         if metadata is None or image.shape[0] != image.shape[1]:
-            raise PictureError("it has changed since the folder was read")
+            raise ImageError("it has changed since the folder was read")
         if mask is not None and not can_have_mask(file.kind, mask):
-            raise PictureError(f"it cannot have the {mask!r} mask: {missing_mask_reason(file.kind, mask)}")
+            raise ImageError(f"it cannot have the {mask!r} mask: {missing_mask_reason(file.kind, mask)}")
         aligned = AlignedFace.of(metadata.landmarks)
         place = (wanted.centering, wanted.coverage, wanted.vertical_offset)
         feed = crop_aligned(image, metadata, wanted.size, *place, aligned=aligned)
         drawn = None if mask is None else draw_mask(mask, metadata, aligned, replace(wanted, size=size))
-    except (PictureError, MetadataError, ArgumentValueError) as error:
+    except (ImageError, MetadataError, ArgumentValueError) as error:
         raise face_file_error(file.path, str(error)) from None
     return _Face(file, image, metadata, aligned, feed, drawn)
 

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ostinato.data.file_names import shown_name
+from ostinato.data.jpeg import ImageError
 from ostinato.errors import BadInputError
 from ostinato.faces.alignment import AlignedFace
 from ostinato.faces.face_files import open_regular, read_whole
 from ostinato.faces.metadata import FaceMetadata
-from ostinato.faces.pictures import PictureError, decode_bgr
+from ostinato.faces.pictures import decode_bgr
 from ostinato.faces.png_chunks import SIGNATURE, PngError, parse_header
 from ostinato.faces.png_encoding import encode_png
 from ostinato.faces.sample import CropSettings
@@ -206,7 +207,7 @@ class FramePaster:
         self._seen.add(path.name)
         try:
             picture, alpha, is_deep = read_frame(path)
-        except (PictureError, PngError) as error:
+        except (ImageError, PngError) as error:
             self._skipped.append(Skipped(path.name, str(error)))
         except OSError as error:
             self._skipped.append(Skipped(path.name, f"it cannot be read ({error.strerror or error})"))
@@ -240,7 +241,7 @@ class FramePaster:
 def read_frame(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None, bool]:
     """A frame as (H, W, 3) RGB uint8, its alpha (H, W) or None, and whether it had 16 bits.
 
-    :raises PictureError, PngError: it is no picture, or damaged.
+    :raises ImageError, PngError: it is no picture, or damaged.
     :raises OSError: it cannot be read.
     """
     with open_regular(path) as file:
