@@ -16,7 +16,7 @@ from trained_recognition import write_trained_run
 
 from ostinato.cli.main import run
 from ostinato.recognition.backbones import Backbone, build_backbone
-from ostinato.recognition.insightface import read_backbone_weights
+from ostinato.recognition.insightface import read_backbone_weights, write_backbone_weights
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,19 @@ def test_a_pth_is_what_insightface_loads(
     weights = torch.load(out, weights_only=True)
     assert list(weights) == list(backbone.state_dict())
     assert all(torch.equal(weights[name], value) for name, value in read_backbone_weights(out).items())
+
+
+def test_a_file_of_weights_is_exported_like_a_run(
+    trained: Path, backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights, out = tmp_path / "backbone.pth", tmp_path / "faces.onnx"
+    write_backbone_weights(backbone, weights)
+    assert run(["recognition", "export", str(weights), str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("r18 of ")
+    assert "backbone.pth, 16 numbers a face" in printed
+    texts = {entry.key: entry.value for entry in onnx.load(out).metadata_props}
+    assert (texts["backbone"], "iteration" in texts) == ("r18", False)
 
 
 def test_an_onnx_file_is_compared_on_the_users_pictures(
@@ -72,7 +85,7 @@ def test_an_onnx_file_is_compared_on_the_users_pictures(
         (["RUN", "out.onnx", "--pictures", "nothing"], 3, "is no picture and no folder with pictures"),
         (["RUN", "out.onnx", "--pictures", "broken.png"], 3, "cannot be used"),
         (["RUN", "out.pth", "--generation", "77"], 3, "77"),
-        (["nothing", "out.pth"], 3, "is no run folder"),
+        (["nothing", "out.pth"], 3, "There is no"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_nothing_is_written(

@@ -16,6 +16,7 @@ from people_pictures import write_people, write_templates
 from ostinato.config import RecognitionOptions, read_options, to_record
 from ostinato.data.pictures import decode_rgb
 from ostinato.recognition.backbones import build_backbone
+from ostinato.recognition.insightface import write_backbone_weights
 from ostinato.recognition.verification import embed_images, verify
 from ostinato.recognition.verification.pair_list import read_pair_list
 from ostinato.runs import GenerationContent, RunFolder
@@ -78,6 +79,24 @@ def test_pairs_are_verified_and_told(recognition: Recognition, run: Path, pair_l
     )
     assert lines[-1] == f"The curves are in {picture}"
     assert decode_rgb(picture.read_bytes()).shape == (720, 960, 3)
+
+
+def test_a_file_of_weights_is_verified_and_embedded_like_a_run(
+    recognition: Recognition, run: Path, pair_list: Path, people: Path, tmp_path: Path
+) -> None:
+    weights = tmp_path / "backbone.pth"
+    write_backbone_weights(build_backbone("mbf", embedding_size=16, seed=1), weights)
+    _, of_run, _ = recognition("verify", run, pair_list, "--json", "--device", "cpu")
+    status, of_file, _ = recognition("verify", weights, pair_list, "--json", "--device", "cpu")
+    assert status == 0
+    expected, found = json.loads(of_run), json.loads(of_file)
+    assert (found["run"], found["iteration"], found["backbone"]) == (str(weights), None, "mbf")
+    for content in (expected, found):
+        content["sets"][0].pop("seconds")
+    assert found["sets"] == expected["sets"]
+    status, text, _ = recognition("embed", weights, people, tmp_path / "faces.npz", "--device", "cpu")
+    assert status == 0
+    assert text.splitlines()[0].endswith("backbone.pth, 16 numbers a face, on cpu")
 
 
 def test_json_is_one_object_with_the_numbers_of_the_library(
@@ -196,7 +215,7 @@ def test_a_network_with_a_weight_that_is_no_number_is_told_by_pictures(
     ("words", "status", "message"),
     [
         (("verify", "{run}", "{nothing}"), 3, "There is no"),
-        (("verify", "{nothing}", "{pairs}"), 3, "is no run folder"),
+        (("verify", "{nothing}", "{pairs}"), 3, "There is no"),
         (("verify", "{run}", "{pairs}", "--far", "2"), 2, "--far 2 is no rate"),
         (("verify", "{run}", "{pairs}", "-b", "0"), 2, "--batch-size is 0"),
         (("verify", "{run}", "{pairs}", "--roc", "x.pdf"), 2, "should end in .png"),

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from ostinato.config import RecognitionOptions, read_options, to_record
+from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError, DamagedRunError, ModelMismatchError
 from ostinato.recognition.backbones import build_backbone
+from ostinato.recognition.insightface import write_backbone_weights
 from ostinato.recognition.trained_run import load_backbone, read_trained_run
 from ostinato.runs import GenerationContent, RunFolder
 
@@ -61,9 +63,8 @@ def test_a_damaged_generation_is_said_and_the_one_before_is_used(tmp_path: Path)
 
 
 def test_what_is_no_recognition_run_is_refused(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "model.pth").write_bytes(b"x")
-    with pytest.raises(BadInputError, match="is a file, not a run folder"):
-        load_backbone(tmp_path / "model.pth")
+    with pytest.raises(BadInputError, match="There is no"):
+        load_backbone(tmp_path / "nowhere")
     with pytest.raises(BadInputError, match="is no run folder"):
         load_backbone(tmp_path)
     with pytest.raises(BadInputError, match="no generation 7"):
@@ -82,3 +83,26 @@ def test_weights_that_do_not_fit_the_options_are_refused(tmp_path: Path) -> None
         run.commit(run.pack(GenerationContent(1, build_backbone("mbf", embedding_size=16, seed=0).state_dict())))
     with pytest.raises(DamagedRunError, match="do not fit the network mbf"):
         load_backbone(tmp_path / "run")
+
+
+def test_a_file_of_weights_stands_in_for_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "backbone.pth"
+    write_backbone_weights(build_backbone("mbf", embedding_size=16, seed=9), path)
+    trained = read_trained_run(path)
+    assert not any(module.training for module in trained.model.modules())
+    assert trained.model.state_dict()["features.layers.2.weight"].equal(first_weight(9))
+    assert (trained.options.model.backbone, trained.options.model.embedding_size) == ("mbf", 16)
+    assert (trained.iteration, trained.title) == (None, f"mbf of {shown_name(path)}")
+
+
+def test_a_file_that_is_no_weights_or_has_no_generations_is_refused(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.pth"
+    path.write_bytes(b"x")
+    with pytest.raises(BadInputError, match=r"model\.pth"):
+        read_trained_run(path)
+    write_backbone_weights(build_backbone("mbf", embedding_size=16, seed=9), path)
+    with pytest.raises(BadInputError, match="one file of weights, and has no generation 5"):
+        read_trained_run(path, generation=5)
+    torch.save({"layer.weight": torch.zeros(3, 2)}, path)
+    with pytest.raises(ModelMismatchError, match=r"model\.pth"):
+        read_trained_run(path)

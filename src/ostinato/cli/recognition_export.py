@@ -13,7 +13,12 @@ from ostinato.errors import UsageError
 
 def export(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run folder of a recognition training.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run folder of a recognition training, or a file of weights (.pth of InsightFace).",
+            show_default=False,
+        ),
     ],
     out: Annotated[
         Path,
@@ -74,7 +79,7 @@ def export(
     for notice in trained.notices:
         say(notice)
     model = trained.options.model
-    say(f"{model.backbone} at iteration {trained.iteration:,}, {model.embedding_size} numbers a face")
+    say(f"{trained.title}, {model.embedding_size} numbers a face")
     content: dict[str, Any] = {
         "run": str(run),
         "iteration": trained.iteration,
@@ -83,11 +88,9 @@ def export(
         "out": str(out),
     }
     if kind == ".onnx":
-        texts = {
-            "backbone": model.backbone,
-            "embedding_size": str(model.embedding_size),
-            "iteration": str(trained.iteration),
-        }
+        texts = {"backbone": model.backbone, "embedding_size": str(model.embedding_size)}
+        if trained.iteration is not None:
+            texts["iteration"] = str(trained.iteration)
         report = export_onnx(trained.model, out, opset=opset, pictures=compared, metadata=texts)
         kinds = "drawn" if compared is None else "real"
         say(

@@ -24,7 +24,12 @@ PARTLY = 1
 _NAMED_AT_MOST = 20
 
 _Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run folder of a recognition training.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run folder of a recognition training, or a file of weights (.pth of InsightFace).",
+        show_default=False,
+    ),
 ]
 _BatchSize = Annotated[int, typer.Option("-b", "--batch-size", help="Pictures in a batch. It changes only the speed.")]
 _Device = Annotated[
@@ -78,8 +83,8 @@ def verify(
     _check_picture_name(roc)
 
     from ostinato.cli.verification_text import template_lines, verification_lines
-    from ostinato.dist import open_group
     from ostinato.data.file_names import shown_name
+    from ostinato.dist import open_group
     from ostinato.recognition.verification import verify_pairs
     from ostinato.recognition.verification.pair_sources import open_pairs
     from ostinato.recognition.verification.result import FAR_TARGETS
@@ -128,8 +133,7 @@ def verify(
         for line in template_lines(templates, rates):
             say(line)
     if roc is not None:
-        title = f"{trained.options.model.backbone} at iteration {trained.iteration:,}"
-        _draw(roc, [(opened.name, verification.result) for _, opened, verification in found], title)
+        _draw(roc, [(opened.name, verification.result) for _, opened, verification in found], trained.title)
         say(f"\nThe curves are in {shown_name(roc)}")
     if as_json:
         content = {
@@ -192,8 +196,8 @@ def embed(
     if out.suffix != ".npz":
         raise UsageError(f"{out} should end in .npz.", advice="That is what the file is: several NumPy arrays in one.")
 
-    from ostinato.dist import Alone
     from ostinato.data.file_names import shown_name
+    from ostinato.dist import Alone
     from ostinato.recognition.verification.folder_embeddings import embed_folder
 
     say = _say_nothing if as_json else typer.echo
@@ -303,8 +307,7 @@ def _read_run(
     trained = read_trained_run(run, generation=generation, device=where)
     for notice in trained.notices:
         say(notice)
-    options = trained.options.model
-    say(f"{options.backbone} at iteration {trained.iteration:,}, {options.embedding_size} numbers a face, on {where}")
+    say(f"{trained.title}, {trained.options.model.embedding_size} numbers a face, on {where}")
     return trained
 
 
