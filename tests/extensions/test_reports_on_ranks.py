@@ -17,9 +17,9 @@ from ostinato.extensions import (
     PrintReport,
     Progress,
     ProgressBar,
+    SpeedMonitor,
     TensorBoardWriter,
     TextLog,
-    Throughput,
 )
 from ostinato.loop import Trainer, report
 
@@ -37,7 +37,7 @@ class Reporting(CountingUpdater):
 def train(group: Any, folder: str, ranks: Any) -> list[str]:
     said: list[str] = []
     trainer = Trainer(Reporting(group.rank), (6, "iteration"), out=folder, group=group)
-    trainer.extend(Throughput((3, "iteration")))
+    trainer.extend(SpeedMonitor((3, "iteration")))
     for extension in (
         MetricsWriter(Path(folder) / "logs" / "session_0001"),
         TensorBoardWriter(Path(folder) / "logs" / "session_0001"),

@@ -31,10 +31,10 @@ from ostinato.extensions.rate_shifts import (
 from ostinato.extensions.recipe_presets import RecipePreset, fine_tuning, recipe_preset
 from ostinato.extensions.save import Snapshot
 from ostinato.extensions.signals import StopSignals
+from ostinato.extensions.speed_monitor import SpeedMonitor
 from ostinato.extensions.stack_dump import StackDump
 from ostinato.extensions.tensorboard_writer import TensorBoardWriter
 from ostinato.extensions.text_log import TextLog
-from ostinato.extensions.throughput import SpeedMonitor, Throughput
 from ostinato.extensions.torch_profiler import TorchProfiler
 from ostinato.extensions.tracker import Point, RunInfo, Tracker
 from ostinato.extensions.tracker_writer import TrackerWriter
@@ -73,7 +73,6 @@ __all__ = [
     "StopSignals",
     "TensorBoardWriter",
     "TextLog",
-    "Throughput",
     "TorchProfiler",
     "Tracker",
     "TrackerWriter",

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.extensions import Throughput
-from ostinato.extensions.throughput import SpeedMonitor
+from ostinato.extensions import SpeedMonitor
 from ostinato.loop import Trainer
 
 
@@ -17,7 +16,7 @@ def test_averages_since_the_last_report_without_the_first_iteration(reporting_up
             super().update()
 
     trainer = Trainer(Slow(), (6, "iteration"), clock=lambda: now[0])
-    trainer.extend(Throughput(report_trigger=(3, "iteration")))
+    trainer.extend(SpeedMonitor(report_trigger=(3, "iteration")))
     trainer.extend(lambda t: seen.update({t.updater.state.iteration: dict(t.observation)}), name="look")
     trainer.run()
     for iteration in (3, 6):
@@ -31,17 +30,13 @@ def test_averages_since_the_last_report_without_the_first_iteration(reporting_up
 
 
 def test_the_memory_of_its_trigger_travels() -> None:
-    throughput = Throughput((10, "iteration"))
-    throughput.load_state_dict({"format": 1, "trigger": {"unit": "iteration", "baseline": 3}})
-    assert throughput.state_dict() == {"format": 1, "trigger": {"unit": "iteration", "baseline": 3}}
-    with pytest.raises(ValueError, match="The saved state of Throughput has format None"):
-        throughput.load_state_dict({})
+    monitor = SpeedMonitor((10, "iteration"))
+    monitor.load_state_dict({"format": 1, "trigger": {"unit": "iteration", "baseline": 3}})
+    assert monitor.state_dict() == {"format": 1, "trigger": {"unit": "iteration", "baseline": 3}}
+    with pytest.raises(ValueError, match="The saved state of SpeedMonitor has format None"):
+        monitor.load_state_dict({})
 
 
 def test_a_bad_trigger_is_refused() -> None:
     with pytest.raises(TypeError, match="100 is not a trigger"):
-        Throughput(100)
-
-
-def test_users_of_composer_find_it_by_its_other_name() -> None:
-    assert SpeedMonitor is Throughput
+        SpeedMonitor(100)

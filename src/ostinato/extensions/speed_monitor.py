@@ -12,7 +12,7 @@ from ostinato.loop.inner_trigger import InnerTrigger
 STATE_FORMAT = 1
 
 
-class Throughput(Extension):
+class SpeedMonitor(Extension):
     """Reports true averages since its last report: ``speed/iterations`` and ``speed/samples`` (per second), and the
     seconds of one iteration as ``time/reading``, ``time/computing`` and ``time/elsewhere`` (extensions and the loop).
 
@@ -29,7 +29,7 @@ class Throughput(Extension):
 
     trigger = (1, "iteration")
     priority = PRIORITY_WRITER
-    name = "throughput"
+    name = "speed_monitor"
 
     def __init__(self, report_trigger: object = (100, "iteration")) -> None:
         self._report_trigger = InnerTrigger(report_trigger)
@@ -79,9 +79,5 @@ class Throughput(Extension):
 
         :raises ArgumentValueError: for a state of another format.
         """
-        check_format(state, STATE_FORMAT, "Throughput")
+        check_format(state, STATE_FORMAT, "SpeedMonitor")
         self._report_trigger.load_state_dict(state["trigger"])
-
-
-SpeedMonitor = Throughput
-"""The name that Composer's users know it by."""
