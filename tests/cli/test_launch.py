@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from ostinato.cli import launch as launch_module
 from ostinato.cli.launch import launch
-from ostinato.dist.launching import Host, Job
+from ostinato.dist.launching import Host, Job, LaunchError
 from ostinato.errors import UsageError
 from ostinato.kvstore import server_settings
 
@@ -70,6 +71,28 @@ def test_what_makes_no_sense_is_refused(jobs: list[Job], options: dict[str, Any]
     with pytest.raises(UsageError):
         launch(["train"], **options)
     assert not jobs
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "raised"),
+    [
+        (["recognition", "train"], 3, typer.Exit),
+        (["python", "train.py"], 3, LaunchError),
+        (["recognition", "train"], 1, LaunchError),
+    ],
+)
+def test_what_a_verb_has_said_is_not_said_again(
+    command: list[str], status: int, raised: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(job: Job) -> None:
+        error = LaunchError("Rank 0 ended.", rank=0, status=status)
+        error.exit_code = status
+        raise error
+
+    monkeypatch.setattr(launch_module, "launch_job", fail)
+    with pytest.raises(raised) as caught:
+        launch(command, ranks=2)
+    assert caught.value.exit_code == status  # pyrefly: ignore
 
 
 def test_help_needs_no_torch() -> None:

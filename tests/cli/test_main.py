@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import logging
 import os
@@ -195,7 +196,7 @@ def test_help_lists_every_verb_and_imports_none_of_them() -> None:
     assert done.returncode == 0, done.stderr
     for verb in command.VERBS:
         assert verb in done.stdout
-    assert done.stdout.splitlines()[-1] == "['ostinato.cli.main']"
+    assert sorted(ast.literal_eval(done.stdout.splitlines()[-1])) == ["ostinato.cli.main", "ostinato.cli.one_voice"]
 
 
 @pytest.mark.parametrize("verb", sorted(command.VERBS))

@@ -12,7 +12,7 @@ import pytest
 from rank_processes import run_on_ranks
 
 from ostinato.dist import Alone, Placement, open_group
-from ostinato.errors import RankFailedError
+from ostinato.errors import BadInputError, RankFailedError
 
 
 def everything_a_group_offers(group: Any) -> dict[str, Any]:
@@ -101,6 +101,20 @@ def test_a_rank_that_raises_makes_the_others_say_so_instead_of_waiting(tmp_path,
         assert result.error.fields == {"rank": 1, "error": "ValueError: the disk of rank 1 is full"}
         assert f"Rank 1 failed, so rank {result.rank} cannot go on." in str(result.error)
         assert "gloo" not in result.output
+
+
+def rank_1_has_bad_input(group: Any) -> int:
+    if group.rank == 1:
+        raise BadInputError("There is no faces.")
+    with pytest.raises(RankFailedError) as caught:
+        group.barrier()
+    return caught.value.exit_code
+
+
+def test_all_ranks_end_with_the_status_of_the_one_that_failed(tmp_path) -> None:
+    first, second = run_on_ranks(rank_1_has_bad_input, folder=tmp_path, timeout=200)
+    assert isinstance(second.error, BadInputError)
+    assert first.value == BadInputError.exit_code
 
 
 @pytest.mark.parametrize(

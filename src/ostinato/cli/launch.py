@@ -11,9 +11,11 @@ import typer
 
 from ostinato.dist.launching import (
     DEFAULT_PORT,
+    FINAL_STATUSES,
     Helper,
     Host,
     Job,
+    LaunchError,
     fill_hosts,
     find_this_host,
     parse_hosts,
@@ -92,12 +94,14 @@ def launch(
     filled = fill_hosts(named, slots if ranks is None else ranks)
     here = find_this_host(filled, this_host)
     job = Job(_program(command), tuple(filled), here, port, max_restarts)
-    if not servers:
-        launch_job(job)
-        return
     # Kept to the end: workers and servers meet at this store.
-    job, _store = _with_servers(job, servers, staleness)
-    launch_job(job)
+    job, _store = _with_servers(job, servers, staleness) if servers else (job, None)
+    try:
+        launch_job(job)
+    except LaunchError as error:
+        if error.fields["status"] not in FINAL_STATUSES or job.command[0] == command[0]:
+            raise
+        raise typer.Exit(error.exit_code) from None  # a verb of ours has said in a sentence what is wrong
 
 
 def _program(command: list[str]) -> tuple[str, ...]:

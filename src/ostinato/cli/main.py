@@ -17,11 +17,13 @@ import traceback
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from ostinato import __version__
+from ostinato.cli.one_voice import OneVoice, said_by_all
 from ostinato.errors import OstinatoError
 
 INTERRUPTED = 130
@@ -78,6 +80,7 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     """Return the command line for ``arguments``: the verb they name in full, of the other verbs only their line."""
     app = typer.Typer(
         name="ostinato",
+        cls=_Root,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -93,6 +96,20 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
         else:
             verb.add_line_to(app, name)
     return app
+
+
+class _Root(typer.core.TyperGroup):
+    """The whole command line. Of several ranks that are called in a wrong way, one shows it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            told = getattr(error, "format_message", None)  # of all errors that typer shows itself
+            if told is not None and not ctx.obj.may_say(told()):
+                raise typer.Exit(getattr(error, "exit_code", 2)) from None
+            raise
 
 
 def _print_version(wanted: bool) -> None:
@@ -119,9 +136,17 @@ def run(arguments: Sequence[str]) -> int:
     """
     arguments, debug = _take_debug(arguments)
     _print_whatever_the_terminal_can()
+    voice = OneVoice()
+    try:
+        return _run(arguments, debug, voice)
+    finally:
+        voice.done()
+
+
+def _run(arguments: Sequence[str], debug: bool, voice: OneVoice) -> int:
     with _warnings_on_stderr(debug):
         try:
-            build_app(arguments)(args=list(arguments), prog_name="ostinato")
+            build_app(arguments)(args=list(arguments), prog_name="ostinato", obj=voice)
         except SystemExit as leaving:
             # Typer turns Ctrl-C into a silent exit; a command that handles Ctrl-C itself has said its own word.
             if leaving.code == INTERRUPTED and _was_interrupted(leaving):
@@ -131,10 +156,13 @@ def run(arguments: Sequence[str]) -> int:
             _say("Interrupted.")
             return INTERRUPTED
         except OstinatoError as error:
-            _say(f"Error: {error}", debug)
+            told, is_echo = said_by_all(error)
+            if debug or voice.may_say(told, is_echo=is_echo):
+                _say(f"Error: {error}", debug)
             return error.exit_code
         except OSError as error:
-            _say(f"Error: the operating system refused: {error}. --debug shows where it happened.", debug)
+            if debug or voice.may_say(str(error)):
+                _say(f"Error: the operating system refused: {error}. --debug shows where it happened.", debug)
             return 1
         except Exception as error:
             _say(

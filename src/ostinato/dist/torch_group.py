@@ -13,11 +13,11 @@ import torch
 import torch.distributed
 
 from ostinato.dist.placement import Placement
-from ostinato.errors import RankFailedError, StateError
+from ostinato.errors import OstinatoError, RankFailedError, StateError
 
 T = TypeVar("T")
 
-_FAILURE = "ostinato/failure"  # in the store: which rank failed first, and how
+_FAILURE = "ostinato/failure"  # in the store: which rank failed first, with which exit status, and what it said
 _READERS = "ostinato/failure/readers"  # how many ranks have read it
 _SECONDS_FOR_READERS = 5.0
 _LOST = ("connection closed by peer", "connection reset by peer", "broken pipe", "timed out waiting")
@@ -115,13 +115,15 @@ class TorchGroup:
     def _failure_elsewhere(self, error: BaseException) -> RankFailedError:
         failure = self._first_failure()
         if failure is not None:
-            rank, said = failure
-            return RankFailedError(
+            rank, status, said = failure
+            echo = RankFailedError(
                 f"Rank {rank} failed, so rank {self.rank} cannot go on. Rank {rank} said: {_sentence(said)}",
                 advice=f"Look at the output and the log of rank {rank}.",
                 rank=rank,
                 error=said,
             )
+            echo.exit_code = status  # whoever looks at the statuses of the ranks may see this one first
+            return echo
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         if "timed out" in str(error).lower():
             what = f"Rank {self.rank} waited {self.timeout:g} seconds for the others, and not all of them came."
@@ -131,18 +133,18 @@ class TorchGroup:
             advice = "It was killed, or left the program early: look at the logs of the other ranks."
         return RankFailedError(what, advice=advice, rank=None, error=said)
 
-    def _first_failure(self) -> tuple[int, str] | None:
-        """Rank and words of the first failure, if one of another rank is known."""
+    def _first_failure(self) -> tuple[int, int, str] | None:
+        """Rank, exit status and words of the first failure, if one of another rank is known."""
         try:
             if not self._store.check([_FAILURE]):
                 return None
-            rank, _, said = self._store.get(_FAILURE).decode().partition(" ")
+            rank, status, said = self._store.get(_FAILURE).decode().split(" ", 2)
             if not self._has_read_failure:
                 self._has_read_failure = True
                 self._store.add(_READERS, 1)
         except RuntimeError:  # the store has ended with the rank that kept it
             return None
-        return None if int(rank) == self.rank else (int(rank), said)
+        return None if int(rank) == self.rank else (int(rank), int(status), said)
 
     def abort(self, error: BaseException | None = None) -> None:
         """See :meth:`Group.abort`."""
@@ -154,7 +156,8 @@ class TorchGroup:
             said = "it was aborted" if error is None else f"{type(error).__name__}: {error}"
             with contextlib.suppress(RuntimeError):
                 if not self._store.check([_FAILURE]):  # the first one counts: later ones follow from it
-                    self._store.set(_FAILURE, f"{self.rank} {said}")
+                    status = error.exit_code if isinstance(error, OstinatoError) else 1
+                    self._store.set(_FAILURE, f"{self.rank} {status} {said}")
                     self._store.get(_FAILURE)  # a set returns before the store has it; the others look soon
                     noted = True
         if torch.cuda.is_available():
