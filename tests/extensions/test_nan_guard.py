@@ -126,6 +126,16 @@ def test_gradients_that_nobody_asked_to_watch_are_passed_over(reporting_updater)
     assert trainer.status == "finished"
 
 
+def test_gradients_are_explained_too_where_there_is_something_to_say(reporting_updater) -> None:
+    for explanation, end in (("They overflow.", "is nan. They overflow."), ("", "is nan.")):
+        trainer = Trainer(reporting_updater(non_finite_at=99), (5, "iteration"))
+        trainer.extend(reporting_gradients(math.nan), name="gradients", priority=300)
+        trainer.extend(NanGuard(gradient="gradient/norm", explain=lambda names, text=explanation: text))
+        with pytest.raises(NonFiniteError) as caught:
+            trainer.run()
+        assert caught.value.what.endswith(f"gradient/norm {end}")
+
+
 def test_somebody_who_knows_the_names_explains_them(reporting_updater) -> None:
     guard = NanGuard(explain=lambda names: f"That is {' and '.join(names)}.")
     with pytest.raises(NonFiniteLossError, match=r"That is loss/b and loss/b/ssim\.") as caught:

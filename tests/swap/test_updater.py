@@ -16,7 +16,7 @@ from ostinato.faces.loader import SwapBatch
 from ostinato.optim import optimizer_names
 from ostinato.swap import updater as updater_module
 from ostinato.swap.step import StepLosses, training_step
-from ostinato.swap.updater import SwapUpdater
+from ostinato.swap.updater import LOWEST_SCALE, SwapUpdater
 
 # --- what an update reports -------------------------------------------------------------------------------------------
 
@@ -248,6 +248,31 @@ def test_on_an_accelerator_the_step_is_left_out_without_a_look_at_the_result(
         assert not moved
         assert {float(entry["step"]) for entry in saved(updater)["optimizers"]["main"]["state"].values()} == {2.0}
     assert not hasattr(updater.optimizer, "found_inf")
+
+
+def test_a_loss_scaler_may_leave_steps_out_and_has_given_up_when_its_factor_is_next_to_nothing() -> None:
+    updater = updater_of(options_of())
+    updater._scaler = torch.amp.GradScaler("cpu", init_scale=2.0**-13)
+    assert updater.has_loss_scaler
+    before = saved(updater)["models"]["main"]
+    factors = []
+    for _ in range(3):
+        spoil(updater, float("inf"))
+        (losses,) = run(updater, 1)
+        assert math.isfinite(losses["loss/total"])
+        assert "gradient/norm" not in losses
+        factors.append(losses["gradient/loss_scale"])
+    assert factors[0] == LOWEST_SCALE
+    assert all(math.isnan(factor) for factor in factors[1:])
+    for name, parameter in updater.model.named_parameters():
+        assert parameter.detach().equal(before[name])
+
+
+def test_the_factor_is_told_where_the_optimizer_steps_and_is_the_one_of_the_next_step() -> None:
+    updater = updater_of(options_of("optimizer.gradient_accumulation=2"))
+    updater._scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
+    told = [losses.get("gradient/loss_scale") for losses in run(updater, 4)]
+    assert told == [None, 16.0, None, 32.0]
 
 
 def test_weights_of_another_model_are_refused() -> None:

@@ -34,7 +34,8 @@ class NanGuard(NonNumberGuard):
         all gradients are. Gradients can be ruined while every loss is fine.
     :param check_trigger: when the loss is read.
     :param protect: stop the run. Otherwise say so once and go on.
-    :param explain: says in words which losses the names stand for, as a sentence; by default it names the sides.
+    :param explain: says in words what the names stand for, as a sentence, or nothing: those of losses, or that of
+        ``gradient`` alone. By default the sides are named.
     :param good_generation: called for the message: what is known about the newest good state, as a sentence.
     :param remedies: for the message: what can be done about it; by default what helps with any model.
     :param show_file: gives a file of the batch as text for the message.
@@ -113,6 +114,8 @@ class NanGuard(NonNumberGuard):
                 f"The gradients are not finite numbers at iteration {iteration}, though every loss is: "
                 f"{self.gradient} is {values[causes[0]]}."
             )
+            if self._explain is not None:
+                what = f"{what} {self._explain(causes)}".rstrip()
         what += _describe_files(files, self._show_file)
         good = self._good_generation() if self._good_generation is not None else ""
         kind, error = ("loss", NonFiniteLossError) if losses else ("grad", NonFiniteError)

@@ -34,6 +34,14 @@ _log = logging.getLogger(__name__)
 GRADIENT_NORM = "gradient/norm"
 """What the norm of the gradients is reported as."""
 
+LOSS_SCALE = "gradient/loss_scale"
+"""What the factor of the loss scaler is reported as."""
+
+LOWEST_SCALE = 2.0**-14
+"""A loss scaler below this has given up: it is the smallest number that float16 holds in full precision, so with such a
+factor gradients of common size are lost, and they overflow all the same. From torch's first scale, 65536, it takes
+thirty steps in a row that are left out, or more when others lie between."""
+
 
 class BatchSource(Protocol):
     """Where batches come from; :class:`ostinato.faces.loader.SwapLoader` is one."""
@@ -63,9 +71,11 @@ class SwapUpdater:
     """Reads a batch of every side, adds up their losses, and steps one optimizer.
 
     Reports ``loss/total``, and for every side ``loss/<side>``, ``loss/<side>/<function>`` (weighted; with several
-    outputs ``loss/<side>/<size>/<function>``) and, with a learned mask, ``loss/<side>/mask``; and, where the optimizer
-    steps without a loss scaler, ``gradient/norm``, over all parameters and before clipping. These are detached numbers
-    that stay on the device until somebody reads them.
+    outputs ``loss/<side>/<size>/<function>``) and, with a learned mask, ``loss/<side>/mask``. Where the optimizer
+    steps, also ``gradient/norm``, over all parameters and before clipping; with a loss scaler, which leaves out steps
+    now and then to find its factor, that factor instead, as ``gradient/loss_scale``: not a number once it is below
+    :data:`LOWEST_SCALE`, because the gradients overflow with any. All are detached numbers that stay on the device
+    until somebody reads them.
 
     With gradient accumulation an iteration is one batch, and the optimizer steps once in every k of them; the
     gradients collected in between are part of the state, so that a save at any iteration continues exactly.
@@ -131,6 +141,11 @@ class SwapUpdater:
         self._collected = 0  # batches whose gradients wait for the optimizer's next step
         self._updates = 0  # steps of the optimizer, left-out ones included
         self._losses_are_finite: bool | Tensor = True  # those of the collected batches
+
+    @property
+    def has_loss_scaler(self) -> bool:
+        """Whether gradients are scaled so that they fit into float16."""
+        return self._scaler is not None
 
     def update(self) -> None:
         """One batch of every side: losses, gradients and, every k-th time, a step of the optimizer.
@@ -250,6 +265,8 @@ class SwapUpdater:
             self._clipper.clip(self.model.parameters())
             self._scaler.step(self.optimizer)  # leaves out steps whose gradients are not finite, and finds its scale so
             self._scaler.update()
+            factor = self._scaler.scale(torch.ones((), device=self._device))  # a tensor: nobody waits for it
+            report(LOSS_SCALE, torch.where(factor < LOWEST_SCALE, torch.nan, factor))
         self._updates += 1
         self.drop_collected()
 
