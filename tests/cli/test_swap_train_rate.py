@@ -138,6 +138,41 @@ def test_a_run_that_has_been_trained_is_searched_only_when_that_is_asked_for_twi
     assert_equal_runs(Kept.read(run), Kept.read(whole))
 
 
+def test_who_has_looked_at_the_curve_and_asks_for_a_rate_gets_it_and_no_second_search(
+    commands: CommandServer, people: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    words = command(people, run, "-i", "2", "-r", "--set", "rate_finder.lr_finder_mode=graph_and_exit")
+    assert commands.run(*words)[0] == 0
+    status, text = commands.run(*words, "--set", "optimizer.learning_rate=3e-5")
+    assert status == 0, text
+    assert "searching" not in text
+    assert "learning rate 3e-05, as asked for now" in text
+    assert Kept.read(run).iteration == 2
+    assert rate_in(run)["found"] is None
+
+
+def test_a_run_can_be_searched_again_with_other_options_of_the_search(
+    commands: CommandServer, people: Path, tmp_path: Path, searched: tuple[Path, str]
+) -> None:
+    run = Path(shutil.copytree(searched[0] / "run", tmp_path / "run"))
+    found = rate_in(run)["found"]
+    changes = ["--set", "rate_finder.lr_finder_strength=extreme", "--set", "rate_finder.lr_finder_iterations=200"]
+    status, text = commands.run(*command(people, run, "-i", "7", "-r"), *changes)
+    assert status == 0, text
+    assert (
+        "rate_finder.lr_finder_iterations, rate_finder.lr_finder_strength: acts in the next search, and this run keeps "
+        "the rate it has found. --find-lr-again searches anew."
+    ) in text
+    assert rate_in(run)["found"] == found
+    status, text = commands.run(*command(people, run, "-i", "8", "--find-lr-again", "-b", "8"), *changes)
+    assert status == 0, text
+    assert "searching for the learning rate: 200 batches" in text
+    assert "the strength extreme takes two fifths of that" in text
+    assert "acts in the next search" not in text
+    assert rate_in(run)["found"] != found
+
+
 def test_another_rate_that_is_asked_for_wins(
     commands: CommandServer, people: Path, tmp_path: Path, searched: tuple[Path, str]
 ) -> None:
@@ -149,7 +184,5 @@ def test_another_rate_that_is_asked_for_wins(
     steps = [json.loads(line) for line in path.read_text().splitlines()]
     assert {group["lr"] for step in steps for group in step["groups"]} == {3e-5}
     found = rate_in(searched[0] / "run")["found"]
-    assert (
-        f"learning rate 3e-05, as asked for now; before, this run was trained with {found:.3g}, found by the search"
-    ) in text
+    assert (f"learning rate 3e-05, as asked for now; before, this run had {found:.3g}, found by the search") in text
     assert rate_in(run)["found"] is None

@@ -119,6 +119,26 @@ def test_gradients_that_are_not_finite_are_told_apart_from_losses(
     assert "recovery 1 of at most 3 (gradient/norm is inf at iteration 8): going back to iteration 6" in text
 
 
+def test_gradients_that_overflow_with_any_loss_scale_end_the_run_though_every_loss_is_finite(
+    commands: CommandServer, people: Path, tmp_path: Path
+) -> None:
+    """The scaler leaves such steps out without a word; nothing would be trained for ever."""
+    run = tmp_path / "run"
+    faults = {"overflow": {"after": 7, "above": 3e-5, "scale": 2.0**-10}}
+    words = command(people, run, "-i", "16")
+    status, text = commands.run(*words, faults=faults)
+    assert status == 1
+    assert (
+        "The gradients are not finite numbers at iteration 12, though every loss is: gradient/loss_scale is nan. They "
+        "do not fit into float16, however small the loss scaler makes them"
+    ) in text
+    assert "network.mixed_precision=false" in text
+    status, text = commands.run(*words, "--recover", faults=faults)
+    assert status == 0, text
+    assert "recovery 1 of at most 3 (gradient/loss_scale is nan at iteration 12): going back to iteration 9" in text
+    assert Kept.read(run).iteration == 16
+
+
 # --- unattended -------------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +187,7 @@ def test_it_gives_up_after_so_many_times_and_says_all_the_reasons(
         f"  1. iteration 8 ({WHAT}), back to 6 with the learning rate 5e-06",
         f"  2. iteration 8 ({WHAT}), back to 3 with the learning rate 5e-07",
         "The learning rate is 5e-07 by now, so it is hardly the cause.",
+        "When you have changed something, go on from the newest state with --set recovery.nan_recovery=false",
         "--set recovery.nan_recovery_limit=5",
     ):
         assert line in text

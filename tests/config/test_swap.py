@@ -58,8 +58,10 @@ def test_names_defaults_choices_and_ranges_are_those_of_faceswap(section: str, n
             assert (record.ge, record.lt) == (low, high)
         else:
             assert (record.ge, record.le) == (low, high)
-    # Faceswap marks these fixed and stores none of them, so they can always be changed.
-    assert record.fixed == (row["fixed"] and not section.startswith("trainer."))
+    # Faceswap marks these fixed and stores none of them, so they can always be changed; and a rate can be searched for
+    # again here.
+    changes = section.startswith("trainer.") or name.startswith("lr_finder_")
+    assert record.fixed == (row["fixed"] and not changes)
 
 
 def test_every_option_of_faceswap_is_here() -> None:

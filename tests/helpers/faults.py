@@ -157,6 +157,26 @@ def nan_gradient(iteration: int) -> None:
     SwapUpdater._step = step  # type: ignore[method-assign]
 
 
+def overflow(after: int, above: float = 0.0, scale: float = 65536.0) -> None:
+    """Train with a loss scaler, as on an accelerator, and let the gradients of all iterations after one overflow.
+
+    :param above: only while the learning rate is higher than that.
+    :param scale: what the scaler begins with.
+    """
+    real, init = SwapUpdater._step, SwapUpdater.__init__
+
+    def prepare(self: SwapUpdater, *arguments: Any, **settings: Any) -> None:
+        init(self, *arguments, **settings)
+        self._scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+
+    def step(self: SwapUpdater) -> None:
+        if self.state.iteration >= after and self.rate.value > above:
+            next(self.model.parameters()).grad.view(-1)[0] = float("inf")  # type: ignore[union-attr]
+        real(self)
+
+    SwapUpdater.__init__, SwapUpdater._step = prepare, step  # type: ignore[method-assign]
+
+
 _NO_MEMORY = (
     "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
     "4294967296 bytes. Error code 12 (Cannot allocate memory)"

@@ -6,6 +6,7 @@ import csv
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from tiny_updater import assert_equal, options_of, run, saved, updater_of
 from ostinato.errors import StateError
 from ostinato.loop import Trainer
 from ostinato.loop.reporter import report
+from ostinato.swap import updater as updater_module
 from ostinato.swap.rate_finding import STOP_REASON, RateSearch, sweep
+from ostinato.swap.step import StepLosses
 from ostinato.swap.updater import SwapUpdater
 
 CASES = {
@@ -275,6 +278,60 @@ def test_when_nothing_is_found_it_says_so_and_nothing_has_changed(
     assert_trees_equal(saved(search.updater), before)
     assert search.found == 0
     assert len(list(tmp_path.glob("*.png"))) == len(list(tmp_path.glob("*.csv"))) == 1
+
+
+def test_when_the_very_first_loss_is_no_number_it_says_whose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Search(tmp_path, FEW)
+    real = updater_module.training_step
+
+    def step(*arguments: Any, **settings: Any) -> StepLosses:
+        losses = real(*arguments, **settings)
+        weighted = tuple({**one, "mse": torch.tensor(math.nan)} for one in losses.sides["b"].weighted)
+        sides = {**losses.sides, "b": replace(losses.sides["b"], total=torch.tensor(math.nan), weighted=weighted)}
+        return replace(losses, total=torch.tensor(math.nan), sides=sides)
+
+    monkeypatch.setattr(updater_module, "training_step", step)
+    with pytest.raises(StateError) as caught:
+        search.trainer.run()
+    assert "not even the first loss was a finite number. Side b: output 64 x 64 pixels, loss function mse." in str(
+        caught.value
+    )
+
+
+def test_a_search_that_ended_early_says_where_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for loss, why in (
+        (lambda batch: math.nan if batch == 80 else falling(batch), "the loss of batch 80 of 100 was no number, at"),
+        (lambda batch: 1e9 if batch == 80 else falling(batch), "at batch 80 of 100, rate 1.3e-03, the smoothed loss"),
+    ):
+        with_losses(monkeypatch, loss)
+        search = Search(tmp_path, FEW)
+        search.trainer.run()
+        assert any(text.startswith(f"the search ended early: {why}") for text in search.told), search.told
+    with_losses(monkeypatch, lambda batch: math.nan if batch == 60 else 1 + batch / 1000)
+    with pytest.raises(
+        StateError, match="has not come down since; the loss of batch 60 of 100 was no number"
+    ) as caught:
+        Search(tmp_path, FEW).trainer.run()
+    assert "--set rate_finder.lr_finder_iterations=200" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("batches", "lowest", "doubt"),
+    [
+        (100, 75, "100 batches are few"),
+        (600, 600, "The loss was still falling at the highest rate"),
+        (600, 200, "is far from the usual 1e-06 to 0.0001"),
+        (600, 400, ""),
+    ],
+)
+def test_what_speaks_against_a_rate_that_was_found_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int, lowest: int, doubt: str
+) -> None:
+    with_losses(monkeypatch, lambda batch: 2.0 - batch / batches if batch <= lowest else 3.0)
+    search = Search(tmp_path, f"rate_finder.lr_finder_iterations={batches}")
+    search.trainer.run()
+    said = search.told[next(i for i, text in enumerate(search.told) if text.startswith("learning rate ")) + 1 :]
+    assert any(doubt in text for text in said) if doubt else said == []
 
 
 def test_a_stop_while_searching_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,16 @@ def test_after_so_many_times_it_refuses(run: RunFolder) -> None:
     assert len(plan(run, RecoveryOptions(nan_recovery_limit=4)).rate.recoveries) == 4
 
 
+@pytest.mark.parametrize(("factor", "is_said"), [(0.1, True), (0.5, False)])
+def test_only_a_rate_that_is_much_lower_than_at_first_is_said_to_be_no_cause(
+    run: RunFolder, factor: float, is_said: bool
+) -> None:
+    commit(run, 6, BaseRate(5e-5).lowered(factor, 8, 6, "loss/b is nan"))
+    with pytest.raises(NonFiniteError, match="recovered 1 time,") as caught:
+        plan(run, RecoveryOptions(nan_recovery_limit=1))
+    assert ("so it is hardly the cause" in caught.value.what) == is_said
+
+
 def test_a_state_of_before_rates_were_saved_has_the_configured_one(run: RunFolder) -> None:
     commit(run, 3)
     assert saved_rate(run.load_newest(), 3e-5) == BaseRate(3e-5)

@@ -6,29 +6,23 @@ from typing import Literal
 
 from ostinato.config.declaration import Options, option
 
-_NEW = "the search is made when a run is new, and its result is kept with the run"
-
 
 class RateFinderOptions(Options):
-    """How the learning rate is searched for, where that was asked for with --use-lr-finder."""
+    """How the learning rate is searched for, where that was asked for with --use-lr-finder or --find-lr-again."""
 
     lr_finder_iterations: int = option(
         1000,
         group="learning rate finder",
-        fixed=True,
-        why_fixed=_NEW,
         ge=100,
         le=10000,
         step=100,
         help="""How many batches the search for the learning rate takes. The rate rises in equal ratios from 1e-10 to
         0.1 while the loss is watched; more batches make smaller and safer steps. 1000 suits most runs. Do not go far
-        below it: with few batches the loss has no time to answer.""",
+        below it: with few batches the loss has no time to answer, and the rate that is found is far too high.""",
     )
     lr_finder_mode: Literal["set", "graph_and_set", "graph_and_exit"] = option(
         "set",
         group="learning rate finder",
-        fixed=True,
-        why_fixed=_NEW,
         help="""What is done with the rate that was found. set: train with it. graph_and_set: also draw the curve of
         the search. graph_and_exit: draw the curve, keep the rate with the run, and leave, so that you can look first;
         the same command then trains with it. A table of the search is always written.""",
@@ -36,9 +30,8 @@ class RateFinderOptions(Options):
     lr_finder_strength: Literal["default", "aggressive", "extreme"] = option(
         "default",
         group="learning rate finder",
-        fixed=True,
-        why_fixed=_NEW,
         help="""How far below the rate with the lowest loss to stay. default takes a tenth of it, aggressive a fifth,
         extreme two fifths. The more daring ones learn faster and are more likely to end with a loss that is not a
-        number. Leave it at default unless you watch the run.""",
+        number. It acts in the search: a rate that was found before stays. Leave it at default unless you watch the
+        run.""",
     )

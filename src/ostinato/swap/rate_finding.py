@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,14 +13,16 @@ import cv2
 import torch
 from torch import Tensor
 
+from ostinato.config import OptimizerOptions, option_records
 from ostinato.config.rate_finder import RateFinderOptions
 from ostinato.data.file_names import shown_name
 from ostinato.errors import StateError
-from ostinato.loop import PRIORITY_WRITER, Extension, TrainerView
+from ostinato.loop import PRIORITY_WRITER, Extension, TrainerView, read_scalars
 from ostinato.loop.reporter import scope
 from ostinato.optim.rate_finder import STRENGTHS, RateFinder, rate_table
 from ostinato.runs.atomic import Files
 from ostinato.swap.face_folders import Tell
+from ostinato.swap.loss_names import explain_loss_names
 from ostinato.swap.rate_curve import draw_rate_curve
 from ostinato.swap.updater import SwapUpdater
 
@@ -27,6 +30,7 @@ STOP_REASON = "rate found"
 """Why a run stops after the search, in the mode ``graph_and_exit``."""
 
 _TOLD = 10  # how often the search says where it is
+_FEW = 500  # batches below which what was found is doubtful
 
 
 def sweep(
@@ -35,6 +39,7 @@ def sweep(
     *,
     wants_stop: Callable[[], bool] = lambda: False,
     after_batch: Callable[[RateFinder], None] = lambda _: None,
+    observation: dict[str, Any] | None = None,
 ) -> RateFinder:
     """Train batches with rising learning rates and watch the loss; afterwards everything is as it was, to the bit.
 
@@ -48,10 +53,11 @@ def sweep(
     :param batches: how many, if the loss does not end it earlier.
     :param wants_stop: asked before each batch; when it says so, the search is left unfinished.
     :param after_batch: told after each batch.
+    :param observation: takes what the updater reports; that of the last batch is left in it.
     """
     finder = RateFinder(batches)
     before = _on_host(updater.state_dict())
-    observation: dict[str, Any] = {}
+    observation = {} if observation is None else observation
     try:
         updater.drop_collected()
         with scope(observation):
@@ -124,8 +130,13 @@ class RateSearch(Extension):
             f"searching for the learning rate: {batches:,} batches with rates from 1e-10 to 0.1; the model is as it "
             "was afterwards"
         )
+        observation: dict[str, Any] = {}
         finder = sweep(
-            updater, batches, wants_stop=lambda: trainer.stop_reason is not None, after_batch=self._say_where
+            updater,
+            batches,
+            wants_stop=lambda: trainer.stop_reason is not None,
+            after_batch=self._say_where,
+            observation=observation,
         )
         if not finder.is_over:
             self._tell(
@@ -137,13 +148,17 @@ class RateSearch(Extension):
         rate = finder.result(strength)
         self._write(finder, with_picture=rate is None or options.lr_finder_mode != "set")
         if rate is None:
-            raise _nothing_found(finder, options)
+            raise _nothing_found(finder, options, updater, observation)
         assert finder.best is not None
         updater.rate = updater.rate.with_found(rate)
+        if finder.ended != "swept":
+            self._tell(f"the search ended early: {_why_early(finder)}")
         self._tell(
             f"learning rate {rate:.3g}: the loss was lowest at {finder.best.rate:.3g}, and the strength {strength} "
             f"takes {_share(STRENGTHS[strength])} of that"
         )
+        for doubt in _doubts(finder, rate):
+            self._tell(doubt)
         self._found()
         if options.lr_finder_mode == "graph_and_exit":
             self._tell("leaving, as lr_finder_mode graph_and_exit says; the same command trains with this rate")
@@ -184,19 +199,65 @@ def _share(divisor: float) -> str:
     return {10.0: "a tenth", 5.0: "a fifth", 2.5: "two fifths"}[divisor]
 
 
-def _nothing_found(finder: RateFinder, options: RateFinderOptions) -> StateError:
+def _why_early(finder: RateFinder) -> str:
+    last = len(finder.points)
+    if finder.ended == "diverged":
+        return (
+            f"at batch {last:,} of {finder.batches:,}, rate {finder.points[-1].used:.1e}, the smoothed loss was four "
+            "times its lowest"
+        )
+    return f"the loss of batch {last + 1:,} of {finder.batches:,} was no number, at the rate {finder.rate:.1e}"
+
+
+def _doubts(finder: RateFinder, rate: float) -> list[str]:
+    """Reasons for which a rate that was found may be no good, in sentences."""
+    assert finder.best is not None
+    doubts = []
+    if finder.batches < _FEW:
+        # The smoothed loss follows the last 50 batches or so, and among few ones these cover many powers of ten.
+        doubts.append(
+            f"{finder.batches:,} batches are few: the loss answers late, and the rate may be far too high. "
+            "--find-lr-again --set rate_finder.lr_finder_iterations=1000 searches more thoroughly."
+        )
+    elif finder.ended == "swept" and finder.best.batch > 0.95 * finder.batches:
+        doubts.append(
+            "The loss was still falling at the highest rate, so the search has not seen where it becomes too high. "
+            "Watch the first iterations; a lower rate may be better (--set optimizer.learning_rate=5e-05)."
+        )
+    low, high = _usual()
+    if not low / 10 <= rate <= high * 10:
+        doubts.append(
+            f"{rate:.3g} is far from the usual {low:g} to {high:g}. Look at the curve in the table before you trust "
+            "it; --set optimizer.learning_rate=5e-05 puts the usual rate in its place."
+        )
+    return doubts
+
+
+def _usual() -> tuple[float, float]:
+    (usual,) = (r.usual for r in option_records(OptimizerOptions) if r.path == "learning_rate")
+    assert usual is not None
+    return usual
+
+
+def _nothing_found(
+    finder: RateFinder, options: RateFinderOptions, updater: SwapUpdater, observation: Mapping[str, Any]
+) -> StateError:
     if finder.best is None:
-        why = "not even the first loss was a finite number"
+        names = [name for name in observation if name.startswith("loss/")]
+        values = read_scalars([observation[name] for name in names])
+        wrong = [name for name, value in zip(names, values, strict=True) if not math.isfinite(value)]
+        whose = explain_loss_names(wrong, updater.model.output_sizes).removesuffix(".")
+        why = f"not even the first loss was a finite number. {whose}"
         advice = "Look at the faces and the options: training cannot work like this with any rate."
     else:
-        why = (
-            f"the loss was lowest at {finder.best.rate:.1e}, the very beginning, and has not come down since "
-            f"(ended after {len(finder.points):,} of {finder.batches:,} batches)"
-        )
-        more = min(10_000, 2 * options.lr_finder_iterations)
+        why = f"the loss was lowest at {finder.best.rate:.1e}, the very beginning, and has not come down since"
+        if finder.ended != "swept":
+            why += f"; {_why_early(finder)}"
+        batches = options.lr_finder_iterations
+        more = f" with more batches (--set rate_finder.lr_finder_iterations={min(10_000, 2 * batches)}) or"
         advice = (
-            f"Search with more batches (--set rate_finder.lr_finder_iterations={more}) or a larger -b, or leave -r out "
-            "and give a rate with --set optimizer.learning_rate=5e-05."
+            f"Search{more if batches < 10_000 else ''} with a larger -b, or leave -r and --find-lr-again out and give "
+            "a rate with --set optimizer.learning_rate=5e-05."
         )
     return StateError(
         f"The search has found no learning rate: {why}.",

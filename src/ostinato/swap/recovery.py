@@ -30,6 +30,8 @@ EVENT = "non_finite"
 """The journal's word for a failure."""
 
 _MOST_NAMES = 6
+_HARDLY = 0.13
+"""The share of a learning rate below which a loss that is still not finite has other causes: three recoveries."""
 
 
 @dataclass(frozen=True)
@@ -228,13 +230,16 @@ def _tensors(tree: Any, path: str) -> list[tuple[str, torch.Tensor]]:
 def _limit_reached(rate: BaseRate, failure: Failure, options: RecoveryOptions) -> NonFiniteError:
     lines = "\n".join(f"  {number}. {recovery}" for number, recovery in enumerate(rate.recoveries, 1))
     times = len(rate.recoveries)
+    # Only the factor counts: a rate that was asked for or found since may be too high all the same.
+    so = ", so it is hardly the cause" if rate.factor <= _HARDLY else ""
     return NonFiniteError(
         f"The run has recovered {times} time{'s' if times != 1 else ''}, which is all that "
         f"recovery.nan_recovery_limit allows, and has failed again at iteration {failure.iteration:,}: {failure.what}. "
-        f"Before:\n{lines}\nThe learning rate is {rate.value:.3g} by now, so it is hardly the cause.",
+        f"Before:\n{lines}\nThe learning rate is {rate.value:.3g} by now{so}.",
         advice=(
             "Look at the faces of that batch, at the loss functions and at network.mixed_precision, or go back further "
-            "with `ostinato runs restore`. To recover more often all the same: "
+            "with `ostinato runs restore`. When you have changed something, go on from the newest state with --set "
+            "recovery.nan_recovery=false and without --recover, or let it recover more often: "
             f"--set recovery.nan_recovery_limit={times + 3}."
         ),
         kind="loss",

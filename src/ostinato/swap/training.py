@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,7 @@ from ostinato.swap.recovery import (
 from ostinato.swap.request import TrainingRequest
 from ostinato.swap.run_options import asked_options, merged_options, new_run_options, resumed_options
 from ostinato.swap.saved_start import SavedStart
-from ostinato.swap.updater import GRADIENT_NORM, SwapUpdater
+from ostinato.swap.updater import GRADIENT_NORM, LOSS_SCALE, SwapUpdater
 from ostinato.swap.watching import PREVIEW_FOLDER, Preview
 
 RECIPE = "swap"
@@ -148,8 +148,10 @@ def open_training(
         if recovered is not None:
             training.trainer.extend(RecoveredRate(training.updater, rate))
             start.is_wanted = True
-        if _wants_search(request, rate, 0 if loaded is None else loaded.iteration, tell):
+        if _wants_search(request, rate, loaded, tell):
             training.trainer.extend(_rate_search(request, prepared.options, run, training.updater, start, tell))
+        else:
+            _tell_of_idle_search_options(prepared.options, loaded, rate, tell)
         # As large as the model and its optimizer, and not needed again once it is restored.
         del loaded, recovered, prepared
         if timelapse:
@@ -191,23 +193,45 @@ def _tell_rate(stored: BaseRate | None, rate: BaseRate, tell: Tell) -> None:
         tell(f"learning rate {rate.value:.3g}: {rate.describe()}")
     elif stored is not None and stored.describe():
         tell(
-            f"learning rate {rate.value:.3g}, as asked for now; before, this run was trained with {stored.value:.3g}, "
+            f"learning rate {rate.value:.3g}, as asked for now; before, this run had {stored.value:.3g}, "
             f"{stored.describe()}"
         )
 
 
-def _wants_search(request: TrainingRequest, rate: BaseRate, iteration: int, tell: Tell) -> bool:
+def _wants_search(request: TrainingRequest, rate: BaseRate, loaded: LoadedGeneration | None, tell: Tell) -> bool:
     """Whether the learning rate is to be searched for; says why not where somebody might wonder."""
     if request.find_rate == "never":
         return False
-    if request.find_rate == "again" or (iteration == 0 and rate.found is None):
+    stored, iteration = stored_rate(loaded), 0 if loaded is None else loaded.iteration
+    # Who has looked at the result of a search and asks for a rate of his own shall have it.
+    was_found = rate.found is not None or (stored is not None and stored.found is not None)
+    if request.find_rate == "again" or (iteration == 0 and not was_found):
         return True
-    if rate.found is None:
+    if not was_found:
         tell(
             f"-r/--use-lr-finder is for new runs, and this one has {iteration:,} iterations: it goes on with its own "
             "rate. --find-lr-again searches all the same."
         )
     return False
+
+
+def _tell_of_idle_search_options(
+    options: SwapOptions, loaded: LoadedGeneration | None, rate: BaseRate, tell: Tell
+) -> None:
+    """Say that changed options of the search change no rate that was found before."""
+    if loaded is None or rate.found is None:
+        return
+    before = loaded.options.get("values", {})
+    changed = [
+        record.path
+        for record in option_records(options)
+        if record.section == "rate_finder" and before.get(record.path) != value_at(options, record.path)
+    ]
+    if changed:
+        tell(
+            f"{', '.join(changed)}: acts in the next search, and this run keeps the rate it has found. --find-lr-again "
+            "searches anew."
+        )
 
 
 def _rate_search(
@@ -357,9 +381,9 @@ def _build(
     trainer.extend(
         NanGuard(
             check_trigger=(1 if device.type == "cpu" else 20, "iteration"),
-            gradient=GRADIENT_NORM,
+            gradient=LOSS_SCALE if updater.has_loss_scaler else GRADIENT_NORM,
             protect=options.network.nan_protection,
-            explain=lambda names: explain_loss_names(names, model.output_sizes),
+            explain=lambda names: _explain(names, model.output_sizes),
             good_generation=lambda: _good_generation(run, snapshot),
             remedies=_NAN_REMEDIES,
             show_file=shown_name,
@@ -405,6 +429,15 @@ def _take_encoder(model: SwapModel, source: Path, tell: Tell) -> None:
         )
     model.encoder.load_state_dict(found)
     tell(f"the encoder starts with the weights of {shown_name(source)} at iteration {loaded.iteration:,}")
+
+
+def _explain(names: Sequence[str], output_sizes: Sequence[int]) -> str:
+    if LOSS_SCALE in names:
+        return (
+            "They do not fit into float16, however small the loss scaler makes them, so no step has been made of late. "
+            "network.mixed_precision=false trains without float16."
+        )
+    return "" if GRADIENT_NORM in names else explain_loss_names(names, output_sizes)
 
 
 def _good_generation(run: RunFolder, snapshot: Snapshot) -> str:
