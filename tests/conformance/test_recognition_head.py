@@ -19,7 +19,8 @@ from rank_processes import run_on_ranks
 from torch import Tensor
 
 from ostinato.kvstore.collective_calls import Collectives
-from ostinato.recognition.class_centres import CentreRule, ClassCentres, CollectedGradient
+from ostinato.recognition.centre_rule import CentreRule
+from ostinato.recognition.class_centres import ClassCentres, CollectedGradient
 from ostinato.recognition.class_partition import class_range
 from ostinato.recognition.margin_softmax import Pass, Step, margin_softmax_loss
 from ostinato.recognition.margins import Margin, arcface, cosface, margin_logits

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ostinato.errors import ArgumentValueError, ContractError
 from ostinato.recognition import class_centres
-from ostinato.recognition.class_centres import CentreRule, ClassCentres, CollectedGradient
+from ostinato.recognition.centre_rule import CentreRule
+from ostinato.recognition.class_centres import ClassCentres, CollectedGradient
 
 CLASSES, WIDTH, SAMPLES = 23, 5, 4
 

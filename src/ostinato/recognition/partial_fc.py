@@ -12,13 +12,8 @@ from torch import Tensor, nn
 from ostinato.dist import Alone, Group
 from ostinato.errors import ArgumentValueError, StateError
 from ostinato.kvstore.collective_calls import Collectives
-from ostinato.recognition.class_centres import (
-    CentreOptimizer,
-    CentreRule,
-    CentreUpdate,
-    ClassCentres,
-    MomentumForm,
-)
+from ostinato.recognition.centre_rule import CentreOptimizer, CentreRule, CentreUpdate, MomentumForm
+from ostinato.recognition.class_centres import ClassCentres
 from ostinato.recognition.class_partition import class_range
 from ostinato.recognition.growing import grown
 from ostinato.recognition.head_state import load_state, state_of
@@ -51,7 +46,7 @@ class PartialFC(nn.Module):
     :param group: the ranks; by default this process alone.
     :param optimizer: of the centres: ``"sgd"`` or ``"adamw"``. AdamW counts the steps of each class for itself.
     :param update: what happens to classes that take no part: ``"frozen"`` or ``"dense_lazy"``; see
-        :class:`~ostinato.recognition.class_centres.CentreRule`, also for the following.
+        :class:`~ostinato.recognition.centre_rule.CentreRule`, also for the following.
     :param momentum: of SGD.
     :param weight_decay: of the rows that take part (``"dense_lazy"``: of all).
     :param sub_centres: rows of each class, 1 to 255; the nearest counts. 3 is usual for noisy sets.
