@@ -1,7 +1,7 @@
 """Sampling classes costs no accuracy: a small task with reference numbers, on identities that were not trained with.
 
-The task and the full table are in ``benchmarks/recognition_anchor.py``. Here runs a part of it, about a minute long:
-each margin, each sampling rate and each kind of update, the mean of three seeds against that of InsightFace's code.
+The task and the full table are in ``benchmarks/recognition_anchor.py``. Here runs a part of it: each
+margin, each sampling rate and each kind of update once, the mean of three seeds against that of InsightFace's code.
 """
 
 from __future__ import annotations
@@ -42,12 +42,8 @@ def test_the_drawn_task_is_that_of_the_reference(task: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("margin", "rate", "update"),
     [
-        # At rate 1 every class takes part, and the two kinds of update are the same.
         ("cosface16", 1.0, "frozen"),
-        ("cosface16", 0.3, "frozen"),
-        ("cosface16", 0.1, "dense_lazy"),
-        ("arcface16", 1.0, "dense_lazy"),
-        ("arcface16", 0.3, "dense_lazy"),
+        ("cosface16", 0.3, "dense_lazy"),
         ("arcface16", 0.1, "frozen"),
     ],
 )
