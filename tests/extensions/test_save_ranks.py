@@ -243,7 +243,7 @@ def test_an_error_on_one_rank_ends_all_and_cut_tables_keep_their_last_save(tmp_p
     assert isinstance(results[1].error, ValueError)
     assert isinstance(results[0].error, RankFailedError), results[0].output
     assert _saved(run) == [2, 4]
-    assert "is cut over the ranks" in results[0].output
+    assert "at iteration 5, was not saved: it is cut over the ranks" in results[0].output
 
 
 def test_the_best_state_is_judged_by_the_mean_over_the_ranks(tmp_path: Path) -> None:

@@ -13,7 +13,15 @@ from torch import nn
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.extensions.save import Snapshot
-from ostinato.kvstore import LoopOptimizer, LossScaler, ParameterTrainer, replica_parameters, replicate, split_and_load
+from ostinato.kvstore import (
+    LoopOptimizer,
+    LossScaler,
+    ParameterTrainer,
+    TableParameter,
+    replica_parameters,
+    replicate,
+    split_and_load,
+)
 from ostinato.loop.part import Part
 from ostinato.loop.parts_updater import PartsUpdater
 from ostinato.loop.reporter import report
@@ -81,6 +89,55 @@ def test_a_run_that_was_stopped_goes_on_exactly(tmp_path: Path, settings: dict[s
     assert resumed.updater.state.iteration == 11
     for first, second in zip(weights(straight), weights(resumed), strict=True):
         assert torch.equal(first, second)
+
+
+class Embedding(nn.Module):
+    """Looks words up in a table, which a store has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scale = nn.Parameter(torch.ones(3))
+        self.table = [TableParameter("table", torch.randn(9, 3))]
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.table[0].row_sparse_data(words).lookup(words) * self.scale
+
+
+def with_a_table(out: Path, limit: int, **settings: Any) -> tuple[torch.Tensor, int]:
+    """Train up to a limit; the rows then, and how often the optimizer says that they were updated."""
+    model = Embedding()
+    (table,) = model.table
+    arguments = {"learning_rate": 0.1, "momentum": 0.9}
+    parameters = ParameterTrainer({"scale": model.scale, "table": table}, "sgd", arguments, kvstore="device")
+    loader = [torch.tensor([1, 2, 5]), torch.tensor([2, 7, 7])]
+    updater = StandardUpdater(
+        model,
+        parameters,  # type: ignore[arg-type]
+        loader,  # type: ignore[arg-type]
+        loss_function=lambda result, _batch: result.square().mean(),
+    )
+    trainer = Trainer(updater, (limit, "iteration"), out=out)
+    trainer.extend(Snapshot(every=(2, "iteration"), **settings))
+    trainer.run()
+    parameters.open()
+    return table.all_rows().clone(), parameters.state_dict()["counts"].get("table", 0)
+
+
+def test_the_rows_of_a_table_are_there_though_the_optimizer_is_never_saved(tmp_path: Path) -> None:
+    rows, _ = with_a_table(tmp_path, 5, save_optimizer="never")
+    assert not torch.equal(rows, Embedding().table[0].initial_rows().values)
+    after, updates = with_a_table(tmp_path, 5, save_optimizer="never")
+    assert torch.equal(after, rows)
+    assert updates == 0
+
+
+def test_newer_rows_go_with_the_optimizer_state_of_an_earlier_exit(tmp_path: Path) -> None:
+    with_a_table(tmp_path, 3, save_optimizer="exit")
+    rows, _ = with_a_table(tmp_path, 6, save_optimizer="exit", save_last=False)
+    after, updates = with_a_table(tmp_path, 6, save_optimizer="exit")
+    assert torch.equal(after, rows)
+    assert updates == 3
 
 
 def test_it_steps_as_torch_does() -> None:

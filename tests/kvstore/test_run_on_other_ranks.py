@@ -33,6 +33,17 @@ WAYS: dict[str, dict[str, Any]] = {
     "frozen rows": {"optimizer": "sgd", "arguments": {"momentum": 0.9, "update": "frozen", "wd": 0.01}},
     "late rows": {"optimizer": "sgd", "arguments": {"momentum": 0.9, "update": "dense_lazy", "wd": 0.01}},
 }
+_EXIT = {"save_optimizer": "exit"}
+_OLD = {"rows_with_optimizer": True}
+POLICIES: dict[str, tuple[str, list[tuple[int, dict[str, Any]]], int]] = {
+    "never": ("frozen rows", [(SAVED, {"save_optimizer": "never"})], 0),
+    "never, and late": ("late rows", [(SAVED, {"save_optimizer": "never"})], 0),
+    "exit": ("frozen rows", [(3, _EXIT), (6, {**_EXIT, "save_last": False})], 3),
+    "old form": ("frozen rows", [(SAVED, _OLD)], SAVED),
+    "old form, then exit": ("frozen rows", [(3, _OLD), (6, {**_EXIT, "save_last": False})], 3),
+}
+"""How a table is trained; the runs that save it one after the other: up to where, and with which settings; and of which
+iteration the optimizer state is that goes with the rows of the last one."""
 UNCOMPRESSED = [way for way, options in WAYS.items() if "compression_params" not in options]
 
 
@@ -64,7 +75,9 @@ def batches(group: Any) -> list[Tensor]:
 class Run:
     """A model, its trainer and the loop, in a run folder."""
 
-    def __init__(self, group: Any, out: Path, limit: int, way: str) -> None:
+    def __init__(
+        self, group: Any, out: Path, limit: int, way: str, *, rows_with_optimizer: bool = False, **settings: Any
+    ) -> None:
         options = dict(WAYS[way])
         arguments = options.pop("arguments", {})
         torch.manual_seed(group.rank)
@@ -81,6 +94,8 @@ class Run:
             **options,
         )
         optimizer = LoopOptimizer(self.parameters, [model], batch_size=SAMPLES)
+        if rows_with_optimizer:  # the form of generations before rows were kept with the weights
+            optimizer.weights_in_state = ()  # type: ignore[assignment]
         updater = StandardUpdater(model, optimizer, batches(group))  # type: ignore[arg-type]
         self.trainer = Trainer(updater, (limit, "iteration"), out=out, group=group)
         self.handed_over: list[int] = []
@@ -93,7 +108,7 @@ class Run:
             return state
 
         optimizer.state_dict = counted  # type: ignore[method-assign]
-        self.trainer.extend(Snapshot(every=(2, "iteration")))
+        self.trainer.extend(Snapshot(every=(2, "iteration"), **settings))
 
     def train(self) -> dict[str, Any]:
         """Go on up to the limit. What is found then, whole, on every rank."""
@@ -125,6 +140,10 @@ def on_four(group: Any, folder: Path) -> dict[str, Any]:
         straight = Run(group, folder / "straight" / way, END, way).train()
         saved = [Run(group, folder / name / way, SAVED, way).train() for name in ("for 1", "for 2", "for 3")]
         found[way] = straight, saved[0]
+    for policy, (way, runs, _) in POLICIES.items():
+        for name in ("for 1", "for 2", "for 3"):
+            for limit, settings in runs:
+                found[policy] = Run(group, folder / name / policy, limit, way, **settings).train()
     return found
 
 
@@ -134,6 +153,9 @@ def going_on(group: Any, folder: Path) -> dict[str, Any]:
     for way in WAYS:
         out = folder / f"for {group.size}" / way
         found[way] = Run(group, out, SAVED, way).train(), Run(group, out, END, way).train()
+    for policy, (way, runs, _) in POLICIES.items():
+        out = folder / f"for {group.size}" / policy
+        found[policy] = Run(group, out, runs[-1][0], way).train(), Run(group, out, END, way).train()
     return found
 
 
@@ -236,10 +258,27 @@ def test_saving_moves_nothing_between_the_ranks(saved: tuple[Path, list[dict[str
 
 @pytest.mark.parametrize(
     ("way", "file"),
-    [("sliced", "slices"), ("owned", "slices"), ("frozen rows", "table_rows"), ("late rows", "table_states")],
+    [
+        ("sliced", "optimizer-slices"),
+        ("owned", "optimizer-slices"),
+        ("frozen rows", "table_rows"),
+        ("late rows", "optimizer-table_states"),
+    ],
 )
 def test_every_rank_writes_what_it_owns(saved: tuple[Path, Any], way: str, file: str) -> None:
     newest = max((saved[0] / "straight" / way / "generations").iterdir())
-    assert sorted(path.name for path in newest.glob(f"optimizer-{file}-*")) == [
-        f"optimizer-{file}-{rank:05}-of-00004.safetensors" for rank in range(4)
+    assert sorted(path.name for path in newest.glob(f"{file}-*")) == [
+        f"{file}-{rank:05}-of-00004.safetensors" for rank in range(4)
     ]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rows_are_saved_whatever_is_saved_of_the_optimizer(
+    saved: tuple[Path, list[dict[str, Any]]], gone_on: list[dict[str, Any]], policy: str
+) -> None:
+    expected = saved[1][0][policy]
+    for values in gone_on:
+        loaded, trained = values[policy]
+        assert torch.equal(loaded["rows"], expected["rows"])
+        assert loaded["counts"].get("table", 0) == POLICIES[policy][2]
+        assert not torch.equal(trained["rows"], expected["rows"])

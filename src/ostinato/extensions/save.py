@@ -92,8 +92,9 @@ class Snapshot(Extension):
         all. The best state and that of an error are counted apart. With 1, a state that is damaged later has none
         before it to fall back on.
     :param snapshot_on_error: also save the state in which an error ends the run. It is never loaded by itself;
-        ``resume_from`` can name it. Rank 0 writes it alone, so tables that are cut over several ranks cannot be in it,
-        and nothing is saved where there are such.
+        ``resume_from`` can name it. Rank 0 writes it alone, so what is cut over several ranks (optimizer states where
+        the store updates, large tables, class centres) cannot be in it; nothing is saved where there is such state, and
+        a warning says so.
     :param save_last: save once more at the end of a run, if something was trained since the last save.
     :param autoload: go on from the newest whole state. Without it, a folder that holds a run is refused.
     :param resume_from: go back to this generation (iteration, name or folder) first; what is newer is set aside, not
@@ -108,7 +109,8 @@ class Snapshot(Extension):
     :param every: when an ordinary save is due. A trigger given to ``extend`` replaces it; then ``snapshot_every`` and
         :meth:`request_save` have no effect, and ``monitor`` looks at the moment of the save alone.
     :param snapshot_every: when a snapshot is due, that is kept for its own sake; a save is made for it.
-    :param save_optimizer: ``always``; ``exit``: only at the end, earlier saves carry the last one on; ``never``.
+    :param save_optimizer: ``always``; ``exit``: only at the end, earlier saves carry the last one on; ``never``. Rows
+        of tables that a store updates are weights, and always saved.
     :param loss_definition: text that is equal exactly when watched losses may be compared; another text resets the bar.
     :param minimum_iterations: a mean over fewer iterations never makes a best state.
     :param store: where to save; ``max_size`` then has no effect, since the store has its own policy of what to keep.

@@ -4,6 +4,9 @@ Weights go to one file under their names, optimizer state to another under the n
 stays a tree. torch numbers the parameters of an optimizer; numbers change when a layer is frozen or another one comes
 first, names do not.
 
+An optimizer may have weights in its state, such as the rows of a table that lies on a store; it names these entries in
+``weights_in_state``. They stay in the tree, for they are saved whatever is saved of the optimizers.
+
 Where several ranks train together, the updater's ``random`` and ``loader`` differ between them and are taken out too:
 every rank saves its own.
 """
@@ -25,6 +28,9 @@ _log = logging.getLogger(__name__)
 BY_NAME = "by_parameter_name"
 """Key that marks an optimizer state whose numbers were replaced by names."""
 
+WEIGHTS = "weights_in_optimizers"
+"""Key in the tree for the weights that optimizers have in their states, by optimizer name."""
+
 OF_RANK = ("random", "loader")
 """Entries of an updater's state that every rank has for itself: the states of its generators, and what its loader says
 of its place in the data."""
@@ -35,7 +41,7 @@ class StateParts:
     """The three parts.
 
     :param model: tensors by name; with several models the model's name comes first.
-    :param optimizer: states of the optimizers by optimizer name; None where there is none.
+    :param optimizer: states of the optimizers by optimizer name, without weights; None where there is none.
     :param rest: the tree without them, and how to put it together.
     :param of_rank: what this rank has for itself; None where there is one rank, and it is part of ``rest``.
     """
@@ -69,7 +75,11 @@ def split_state(tree: Mapping[str, Any], updater: Any, *, several_ranks: bool = 
         names = _parameter_names(updater)
         optimizers = {key: _to_names(state, _optimizer(updater, key), names, key) for key, state in optimizers.items()}
     of_rank = {key: inner.pop(key) for key in OF_RANK if key in inner} if several_ranks else None
-    return StateParts(model, optimizers, {"trainer": rest, "models": layout}, of_rank)
+    whole = {"trainer": rest, "models": layout}
+    if optimizers is not None:
+        optimizers, weights = _without_weights(optimizers, updater)
+        whole |= {WEIGHTS: weights} if weights else {}
+    return StateParts(model, optimizers, whole, of_rank)
 
 
 def join_state(parts: StateParts, updater: Any) -> dict[str, Any]:
@@ -77,7 +87,7 @@ def join_state(parts: StateParts, updater: Any) -> dict[str, Any]:
 
     Optimizer states are fitted to the optimizers of this process: parameters that are new start fresh, states of
     parameters that are gone are left out, and both are logged. Where no optimizer state was saved, the optimizers keep
-    the state they have.
+    the state they have, and one that has weights in its state is given these alone.
     """
     if "plain" in parts.rest:
         return {name: parts.model[name] for name in parts.rest["plain"]}
@@ -94,15 +104,21 @@ def join_state(parts: StateParts, updater: Any) -> dict[str, Any]:
             for name, entry in layout.items()
         }
     names = _parameter_names(updater)
+    weights = parts.rest.get(WEIGHTS) or {}
     if parts.optimizer is not None:
         inner["optimizers"] = {
             key: _to_numbers(state, _optimizer(updater, key), names, key) for key, state in parts.optimizer.items()
         }
+        for key in inner["optimizers"].keys() & weights.keys():
+            inner["optimizers"][key] = {**inner["optimizers"][key], **weights[key]}
     elif getattr(updater, "optimizers", None):
         _log.warning("No optimizer state was saved with these weights, so the optimizers start fresh.")
         current = updater.state_dict().get("optimizers")
         if current is not None:
-            inner["optimizers"] = current
+            inner["optimizers"] = {
+                key: weights[key] if weights.get(key, {}).keys() & _weights_in_state(updater, key) else state
+                for key, state in current.items()
+            }
     return tree
 
 
@@ -139,6 +155,23 @@ def _parameter_names(updater: Any) -> dict[int, str]:
 def _optimizer(updater: Any, key: str) -> Any:
     optimizers = getattr(updater, "optimizers", None)
     return optimizers.get(key) if isinstance(optimizers, Mapping) else None
+
+
+def _weights_in_state(updater: Any, key: str) -> frozenset[str]:
+    """The entries of an optimizer's state that are weights."""
+    return frozenset(getattr(_optimizer(updater, key), "weights_in_state", ()))
+
+
+def _without_weights(states: Mapping[str, Any], updater: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """States of the optimizers without their weights, and the weights by optimizer where there are any."""
+    left: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
+    for key, state in states.items():
+        found = {name: state[name] for name in _weights_in_state(updater, key) if state.get(name)}
+        left[key] = {name: value for name, value in state.items() if name not in found} if found else state
+        if found:
+            weights[key] = found
+    return left, weights
 
 
 def _is_numbered(state: Any) -> bool:

@@ -34,6 +34,10 @@ class LoopOptimizer:
     :param ignore_stale_grad: leave parameters alone that no rank has back-propagated to.
     """
 
+    weights_in_state = ("tables",)
+    """What :class:`~ostinato.extensions.Snapshot` saves with the weights, whatever it saves of the optimizers: the rows
+    of tables. Updates of rows that ``update="dense_lazy"`` has put off belong to the optimizer's state."""
+
     def __init__(
         self,
         trainer: ParameterTrainer,
@@ -101,5 +105,5 @@ class LoopOptimizer:
         return self.trainer.state_dict(in_parts=True)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :meth:`ParameterTrainer.load_state_dict`."""
+        """See :meth:`ParameterTrainer.load_state_dict`. ``{"tables": ...}`` alone loads the rows of tables alone."""
         self.trainer.load_state_dict(state)

@@ -22,6 +22,7 @@ from ostinato.kvstore.trainer_states import (
     read_from_disk,
     renamed_in_parts,
     renamed_residuals,
+    tables_of,
     take_settings,
 )
 from ostinato.optim.rules import Optimizer
@@ -77,9 +78,8 @@ class TrainerState:
         if self._waiting is not None:
             # Loaded, and not taken over yet because a shape or the store is missing. A save may remove the files.
             self._waiting = read_from_disk(self._waiting, self._handles)
-            state.update({part: self._waiting[part] for part in ("states", "counts", "residuals")})
-            if in_parts:
-                state["tables"] = self._waiting["tables"]
+            parts = ("states", "counts", "residuals", *(("tables",) if in_parts else ()))
+            state.update({part: self._waiting[part] for part in parts if part in self._waiting})
         state["loss_scaler"] = None if scaler is None else scaler.state_dict()
         if in_parts:
             self._handed_over = state
@@ -88,8 +88,13 @@ class TrainerState:
     def load(self, state: Mapping[str, Any], scaler: LossScaler | None) -> None:
         """Check a state, take its settings, and let the rest wait for :meth:`take`; see
         :meth:`~ostinato.kvstore.ParameterTrainer.load_state_dict`."""
-        check_form(state)
+        is_rows_alone = isinstance(state, Mapping) and state.keys() == {"tables"}
+        if not is_rows_alone:
+            check_form(state)
         if self._is_living(state):
+            return
+        if is_rows_alone:
+            self._waiting = {**(self._waiting or {}), "tables": tables_of(state, self._handles)}
             return
         checked = take_settings(state, self._optimizer, self._handles, self._check_residuals)
         if scaler is not None and checked["loss_scaler"] is not None:
@@ -103,7 +108,7 @@ class TrainerState:
         """
         if state is self._handed_over:
             return True
-        if not holds_parts([state["residuals"], state["states"], state.get("tables", {})]):
+        if not holds_parts([state.get(part) for part in ("residuals", "states", "tables")]):
             return False
         raise ArgumentValueError(
             "A state was given back in the parts that are handed over to be saved.",
@@ -113,7 +118,7 @@ class TrainerState:
     def keep(self) -> None:
         """The tensors may be living ones, which somebody trains on with until :meth:`take` comes: copy them."""
         if self._waiting is not None:
-            kept = ("states", "counts", "residuals", "tables")
+            kept = self._waiting.keys() & {"states", "counts", "residuals", "tables"}
             self._waiting = {**self._waiting, **{part: copied(self._waiting[part]) for part in kept}}
 
     def take(self, store: Store | None, *, updates_on_store: bool) -> None:
@@ -125,6 +130,9 @@ class TrainerState:
         if store is not None and updates_on_store:
             for name, rows in waiting["tables"].items():
                 store.load_rows(numbers[name], rows)
+        if "states" not in waiting:  # rows alone
+            return
+        if store is not None and updates_on_store:
             store.load_optimizer_states(numbered_states(waiting, self._optimizer, self._handles))
         else:
             there = read_from_disk({**waiting, "residuals": []}, self._handles)

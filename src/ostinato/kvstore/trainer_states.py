@@ -74,7 +74,7 @@ def check_form(state: Any) -> None:
             advice="It may come from a newer version of Ostinato, or be the state of something else.",
         )
     for part, kind in _PARTS.items():
-        if part == "tables" and state["format"] == FORMAT:
+        if part == "tables" and part not in state:  # they are kept apart, or there are none
             continue
         if not isinstance(state.get(part), kind) or isinstance(state[part], str):
             found = type(state[part]).__name__ if part in state else "missing"
@@ -114,7 +114,7 @@ def take_settings(
         for name, packed in state["states"].items():
             if name in by_name and not by_name[name].is_deferred:
                 _check_fit(packed, optimizer, by_name[name])
-        _check_tables(state.get("tables", {}), by_name)
+        tables = tables_of(state, handles)
         check_residuals(residuals)
     except BaseException:
         optimizer.load_state_dict(before)
@@ -131,12 +131,24 @@ def take_settings(
         "loss_scaler": state.get("loss_scaler"),
         "states": {name: packed for name, packed in state["states"].items() if name in by_name},
         "counts": {name: count for name, count in state["counts"].items() if name in by_name},
-        "tables": {name: rows for name, rows in state.get("tables", {}).items() if name in by_name},
+        "tables": tables,
         "residuals": residuals,
     }
 
 
-def _check_tables(tables: Mapping[str, Any], by_name: Mapping[str, ParameterHandle]) -> None:
+def tables_of(state: Mapping[str, Any], handles: Sequence[ParameterHandle]) -> dict[str, Any]:
+    """The rows of tables in a state, by name; of the tables that are here.
+
+    :raises ArgumentTypeError: they are no mapping.
+    :raises ArgumentValueError: a table is one of another shape here, or none.
+    """
+    tables = state.get("tables", {})
+    if not isinstance(tables, Mapping):
+        raise ArgumentTypeError(
+            f"The tables of a trainer state are a mapping by name, not {type(tables).__name__}.",
+            advice="Give what state_dict() gave.",
+        )
+    by_name = {handle.name: handle for handle in handles}
     for name, rows in tables.items():
         handle = by_name.get(name)
         if handle is not None and (handle.stype != "row_sparse" or tuple(rows.shape) != tuple(handle.shape)):
@@ -146,6 +158,7 @@ def _check_tables(tables: Mapping[str, Any], by_name: Mapping[str, ParameterHand
                 advice="Go on with the parameters that the run was made with.",
                 parameter=name,
             )
+    return {name: rows for name, rows in tables.items() if name in by_name}
 
 
 def _check_fit(packed: Mapping[str, Any], optimizer: Optimizer, handle: ParameterHandle) -> None:
@@ -179,18 +192,17 @@ def numbered_states(
 
 
 def read_from_disk(state: Mapping[str, Any], handles: Sequence[ParameterHandle]) -> dict[str, Any]:
-    """A saved state with everything read that is still on the disk. Tensors are copies."""
+    """A saved state, or rows of tables alone, with everything read that is still on the disk. Tensors are copies."""
     shapes = {handle.name: None if handle.is_deferred else tuple(handle.shape) for handle in handles}
 
     def read(tree: Any, name: str) -> Any:
         return changed(tree, lambda leaf: read_whole(leaf, shapes.get(name)))
 
-    return {
-        **state,
-        "states": {name: read(packed, name) for name, packed in state["states"].items()},
-        "tables": {name: read_whole(rows) for name, rows in state["tables"].items()},
-        "residuals": list(state["residuals"]),
-    }
+    found = {**state, "tables": {name: read_whole(rows) for name, rows in state["tables"].items()}}
+    if "states" in state:
+        found["states"] = {name: read(packed, name) for name, packed in state["states"].items()}
+        found["residuals"] = list(state["residuals"])
+    return found
 
 
 def copied(tree: Any) -> Any:

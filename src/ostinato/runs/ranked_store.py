@@ -198,9 +198,10 @@ class RankedStore:
             for table, (_, total) in ranges.items():
                 if len(packed.tensors[file, table]) != total:
                     _log.warning(
-                        "The state at iteration %d was not saved: the table %r is cut over the ranks, and after an "
-                        "error rank 0 cannot ask for the other parts.",
-                        content.iteration,
+                        "The state in which the run failed, at iteration %s, was not saved: it is cut over the ranks "
+                        "(%s is, for one), and after an error rank 0 cannot ask the others for their parts. What was "
+                        "saved before is untouched, and the run goes on from there.",
+                        f"{content.iteration:,}",
                         table,
                     )
                     return
