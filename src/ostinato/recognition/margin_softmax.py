@@ -142,7 +142,9 @@ def _forward(
     own_lengths = torch.linalg.vector_norm(own, dim=1, keepdim=True)
     own_inverse = 1.0 / own_lengths.clamp_min(SMALLEST_NORM)
     samples = gather_rows(own, step.batch_sizes, collectives)
-    samples = samples / torch.linalg.vector_norm(samples, dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+    lengths = torch.linalg.vector_norm(samples, dim=1, keepdim=True).clamp_min_(SMALLEST_NORM)
+    # A network whose numbers are so large that their length overflows must not pass for one that says nothing.
+    samples = samples / lengths.masked_fill_(lengths.isinf(), math.nan)
     number = len(samples)
     classes = centres.classes if step.classes is None else len(step.classes)
 
