@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ostinato.recognition import phase_times as phases
-from ostinato.recognition.phase_times import PhaseTimes
+from ostinato.recognition.phase_times import CollectiveClock, PhaseTimes
 from ostinato.recognition.updater import grouped_seconds
 
 
@@ -71,3 +71,26 @@ def test_marks_on_a_device_are_read_once_it_has_come_past_them(monkeypatch: pyte
     times.mark(phases.HEAD_BACKWARD)
     times.end()
     assert times.latest[phases.HEAD_BACKWARD] == 5.0
+
+
+def test_what_lies_in_collectives_is_added_up_until_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1.0, 1.5, 3.5, 3.75, 10.0, 10.5])
+    monkeypatch.setattr(phases.time, "perf_counter", lambda: next(times))
+    clock = CollectiveClock(torch.device("cpu"))
+    for _ in range(2):
+        with clock():
+            pass
+    assert clock.take() == 0.75
+    assert clock.take() == 0.0
+    with pytest.raises(RuntimeError), clock():
+        raise RuntimeError("the other rank is gone")
+    assert clock.take() == 0.5
+
+
+def test_collectives_on_a_device_are_timed_in_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", _Event)
+    clock = CollectiveClock(torch.device("cuda"))
+    _Event.place = 1.0
+    with clock():
+        _Event.place = 4.0
+    assert clock.take() == 3.0

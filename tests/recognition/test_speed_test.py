@@ -41,6 +41,14 @@ def test_the_table_names_every_phase_and_what_was_sent() -> None:
     assert "6,400.0 images/s with 64 images an update" in lines
     assert any("3.00 MiB of gradients" in line and "1.000 MiB of the head" in line for line in lines)
     assert lines[-1] == "most memory on a device: 5 MiB"
+    assert not any("collectives" in line for line in lines)
+    (line,) = (
+        line
+        for line in SpeedReport(seconds, 0.01, 64, 1000, 1, 1, None, 0.002, 0.001).lines()
+        if line.startswith("in collectives")
+    )
+    assert line.split()[2:5] == ["3.00", "30.0", "%"]
+    assert line.endswith("head 2.00 ms, backbone 1.00 ms")
 
 
 def test_batches_in_memory_come_again_with_labels_over_all_classes() -> None:

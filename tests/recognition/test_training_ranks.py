@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from metrics_lines import losses_of
 from rank_processes import RankResult, run_on_ranks
 
 from ostinato.errors import BadInputError, UsageError
@@ -121,23 +121,13 @@ def _values(results: list[RankResult]) -> list[Any]:
     return [result.value for result in results]
 
 
-def _losses(folder: Path) -> list[float]:
-    lines = [
-        json.loads(line)
-        for path in sorted(folder.glob("logs/session_*/metrics.jsonl"))
-        for line in path.read_text().splitlines()
-    ]
-    assert [line["iteration"] for line in lines] == list(range(1, len(lines) + 1))
-    return [line["loss"] for line in lines]
-
-
 def _whole(values: list[Any], moment: str, table: str) -> torch.Tensor:
     return torch.cat([value[moment][table] for value in sorted(values, key=lambda value: value[moment]["first"])])
 
 
 def test_a_run_of_two_ranks_that_is_killed_goes_on_bit_for_bit_and_on_any_number_of_ranks(tmp_path: Path) -> None:
     straight = _values(run_on_ranks(train, str(tmp_path / "straight"), [], folder=tmp_path))
-    losses = _losses(tmp_path / "straight")
+    losses = losses_of(tmp_path / "straight")
     assert len(losses) == UPDATES
 
     # Update 6 lies in the middle of a pass of 42 images, and between two saves.
@@ -153,12 +143,12 @@ def test_a_run_of_two_ranks_that_is_killed_goes_on_bit_for_bit_and_on_any_number
             assert value["ends"]["samples"] == 110
         _check_loaded(kept, values)
         # From there on batch norms see other parts of the batches, so only the beginning is the same.
-        assert _losses(copy)[:4] == losses[:4]
-        assert len(_losses(copy)) == UPDATES
+        assert losses_of(copy)[:4] == losses[:4]
+        assert len(losses_of(copy)) == UPDATES
 
     resumed = _values(run_on_ranks(train, str(tmp_path / "killed"), [], folder=tmp_path))
     _check_loaded(kept, resumed)
-    assert _losses(tmp_path / "killed") == losses
+    assert losses_of(tmp_path / "killed") == losses
     for one, other in zip(resumed, straight, strict=True):
         assert one["ends"]["weight"].equal(other["ends"]["weight"])
         assert one["ends"]["momentum"].equal(other["ends"]["momentum"])
@@ -213,4 +203,8 @@ def test_the_speed_of_ranks_is_measured_with_what_they_send(tmp_path: Path) -> N
     assert report.bytes_backbone > 4 * 3 * 14 * 14 * 16  # at least the gradient of the first layer
     assert report.bytes_head > 0
     assert any("handed to other ranks" in line for line in lines)
+    # Part of what the phases hold: the largest of either rank, so the sum over all phases bounds it.
+    assert 0 < report.collectives_head < sum(report.seconds.values())
+    assert report.collectives_backbone > 0
+    assert any(line.startswith("in collectives") for line in lines)
     assert not (tmp_path / "nowhere").exists()

@@ -33,7 +33,7 @@ from ostinato.kvstore.built_in_store import (
     refuse_compression,
 )
 from ostinato.kvstore.collective_agreement import checks_workers, require_same
-from ostinato.kvstore.collective_calls import Collectives, Pending, seat_of_this_process
+from ostinato.kvstore.collective_calls import Collectives, Pending, Timing, seat_of_this_process
 from ostinato.kvstore.collective_failures import naming_missing_workers
 from ostinato.kvstore.collective_keys import CollectiveKeys
 from ostinato.kvstore.collective_residuals import gather_residuals
@@ -115,6 +115,13 @@ class CollectiveStore(BuiltInStore):
     def handed_over(self) -> Counter[str]:
         """Bytes that this worker has handed to each kind of collective so far; see :class:`Collectives`."""
         return Counter() if self._collectives is None else self._collectives.handed_over
+
+    def time_collectives(self, timing: Timing) -> None:
+        """Enter a context around each collective that begins from now on, and around each wait for one.
+
+        :param timing: makes a context. It is entered in whatever thread backward runs in, too.
+        """
+        self._open().timing = timing
 
     def _open(self) -> Collectives:
         if self._collectives is None:

@@ -1,9 +1,10 @@
-"""The tensor collectives that stores use, each counted in bytes."""
+"""The tensor collectives that stores use, each counted in bytes, and timed where somebody asks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -56,8 +57,21 @@ class _SumOfParts:
             self._total.add_(part)
 
 
+class _Timed:
+    """A collective the waits for which are timed."""
+
+    def __init__(self, running: Pending, timing: Timing) -> None:
+        self._running, self._timing = running, timing
+
+    def wait(self) -> None:
+        with self._timing():
+            self._running.wait()
+
+
 DONE: Pending = _Done()
 """What is not running any more."""
+
+Timing = Callable[[], AbstractContextManager[object]]
 
 
 class Collectives:
@@ -68,6 +82,8 @@ class Collectives:
     :ivar handed_over: bytes that this rank has handed to each kind of call so far, by the call's name. A ring sends
         about ``2 (size - 1) / size`` times that for ``all_reduce``, ``(size - 1)`` times for ``all_gather``, and
         ``(size - 1) / size`` times for the others.
+    :ivar timing: makes a context that is entered around each call and around each wait for one, by somebody who wants
+        to know how long they take; ``None`` for nobody.
     """
 
     def __init__(self, process_group: dist.ProcessGroup | None) -> None:
@@ -75,20 +91,21 @@ class Collectives:
         self.rank = 0 if process_group is None else dist.get_rank(process_group)
         self.size = 1 if process_group is None else dist.get_world_size(process_group)
         self.handed_over: Counter[str] = Counter()
+        self.timing: Timing | None = None
 
     def all_reduce(self, tensor: Tensor, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Pending:
         """Make ``tensor`` on every rank the sum (or another reduction) over the ranks; the same bits everywhere."""
         self._count("all_reduce", tensor)
         if self.process_group is None:
             return DONE
-        return dist.all_reduce(tensor, op=operation, group=self.process_group, async_op=True) or DONE
+        return self._begun(lambda: dist.all_reduce(tensor, op=operation, group=self.process_group, async_op=True))
 
     def reduce(self, tensor: Tensor, owner: int) -> Pending:
         """Make ``tensor`` on rank ``owner`` the sum over the ranks. Elsewhere it holds nothing of use."""
         self._count("reduce", tensor)
         if self.process_group is None:
             return DONE
-        return dist.reduce(tensor, group=self.process_group, group_dst=owner, async_op=True) or DONE
+        return self._begun(lambda: dist.reduce(tensor, group=self.process_group, group_dst=owner, async_op=True))
 
     def reduce_scatter(self, own: Tensor, whole: Tensor) -> Pending:
         """Put into ``own`` this rank's slice of the sum over ranks of ``whole``: (size * len(own),)."""
@@ -100,7 +117,7 @@ class Collectives:
             # Gloo's own reduce-scatter sends half as much again as a ring (measured with two ranks, torch 2.13).
             parts = torch.empty_like(whole)
             return _SumOfParts(own, parts, self._all_to_all(parts, whole))
-        return _reduce_scatter_flat(own, whole, group=self.process_group, async_op=True) or DONE
+        return self._begun(lambda: _reduce_scatter_flat(own, whole, group=self.process_group, async_op=True))
 
     def all_gather(self, whole: Tensor, own: Tensor) -> Pending:
         """Put into ``whole`` every rank's ``own``, in rank order: (size * len(own),)."""
@@ -108,7 +125,7 @@ class Collectives:
         if self.process_group is None:
             whole.copy_(own)
             return DONE
-        return _all_gather_flat(whole, own, group=self.process_group, async_op=True) or DONE
+        return self._begun(lambda: _all_gather_flat(whole, own, group=self.process_group, async_op=True))
 
     def all_to_all(
         self,
@@ -135,14 +152,27 @@ class Collectives:
         sent_sizes: list[int] | None = None,
     ) -> Pending:
         group = self.process_group
-        return dist.all_to_all_single(received, sent, received_sizes, sent_sizes, group=group, async_op=True) or DONE
+        return self._begun(
+            lambda: dist.all_to_all_single(received, sent, received_sizes, sent_sizes, group=group, async_op=True)
+        )
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Pending:
         """Make ``tensor`` on every rank what it is on rank ``source``."""
         self._count("broadcast", tensor)
         if self.process_group is None:
             return DONE
-        return dist.broadcast(tensor, group=self.process_group, group_src=source, async_op=True) or DONE
+        return self._begun(lambda: dist.broadcast(tensor, group=self.process_group, group_src=source, async_op=True))
+
+    def timed(self) -> AbstractContextManager[object]:
+        """The context of :attr:`timing`, for what ranks tell each other beside this object."""
+        return nullcontext() if self.timing is None else self.timing()
+
+    def _begun(self, begin: Callable[[], Pending | None]) -> Pending:
+        if self.timing is None:
+            return begin() or DONE
+        with self.timed():
+            running = begin() or DONE
+        return _Timed(running, self.timing)
 
     def _count(self, call: str, tensor: Tensor) -> None:
         self.handed_over[call] += tensor.numel() * tensor.element_size()

@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ostinato.dist import Group
 from ostinato.kvstore.collective import CollectiveStore
+from ostinato.kvstore.collective_calls import Timing
 
 _STATISTICS = "running statistics"
 
@@ -41,6 +42,11 @@ class GradientExchange:
     def handed_over(self) -> int:
         """Bytes that this rank has handed to collectives so far."""
         return 0 if self._store is None else sum(self._store.handed_over.values())
+
+    def time_collectives(self, timing: Timing) -> None:
+        """See :meth:`ostinato.kvstore.collective.CollectiveStore.time_collectives`."""
+        if self._store is not None:
+            self._store.time_collectives(timing)
 
     def open(self) -> None:
         """Give all ranks the weights and statistics of rank 0. A collective; comes before the first forward pass."""

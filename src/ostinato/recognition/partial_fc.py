@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ostinato.dist import Alone, Group
 from ostinato.errors import ArgumentValueError, StateError
-from ostinato.kvstore.collective_calls import Collectives
+from ostinato.kvstore.collective_calls import Collectives, Timing
 from ostinato.recognition.centre_rule import CentreOptimizer, CentreRule, CentreUpdate, MomentumForm
 from ostinato.recognition.class_centres import ClassCentres
 from ostinato.recognition.class_partition import class_range
@@ -161,6 +161,11 @@ class PartialFC(nn.Module):
         alone = self._collectives is None or self.group.size == 1
         return 0 if alone else sum(self._collectives.handed_over.values())  # pyrefly: ignore
 
+    def time_collectives(self, timing: Timing) -> None:
+        """Enter a context around each collective of the head from now on, and around each wait for one."""
+        if self.group.size > 1:
+            self._opened().timing = timing
+
     def extra_repr(self) -> str:
         """See :class:`torch.nn.Module`."""
         rule = self.centres.rule
@@ -195,8 +200,9 @@ class PartialFC(nn.Module):
             count = number_sampled(rate, centres.classes)
         except ArgumentValueError as error:
             problem, count = error, 0
-        sizes = agree_on_batch(problem, 0 if problem is not None else len(here), self.group)
         collectives = self._opened()
+        with collectives.timed():
+            sizes = agree_on_batch(problem, 0 if problem is not None else len(here), self.group)
         # The host has the labels of all ranks before the device has done anything.
         where = self._label_device()
         everyone = gather_rows(here.long().to(where), sizes, collectives).cpu().numpy()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -74,3 +76,40 @@ class PhaseTimes:
             else:
                 seconds[phase] += event_before.elapsed_time(event) / 1000
         return seconds
+
+
+class CollectiveClock:
+    """Adds up the seconds in which nothing happens but collectives: what calls of them and waiting for them take.
+
+    What runs beside them, as backward does beside the exchange of its first gradients, counts for nothing. On a CUDA
+    device it is the time of its stream that counts.
+
+    :param device: where the tensors are.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._spans: list[tuple[Any, Any]] = []
+
+    @contextmanager
+    def __call__(self) -> Generator[None]:
+        """Count what happens inside."""
+        before = self._now()
+        try:
+            yield
+        finally:
+            self._spans.append((before, self._now()))
+
+    def _now(self) -> Any:
+        if not self._on_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def take(self) -> float:
+        """The seconds since the last time; a CUDA device must have finished its work."""
+        spans, self._spans = self._spans, []
+        if self._on_cuda:
+            return sum(before.elapsed_time(after) for before, after in spans) / 1000
+        return sum(after - before for before, after in spans)

@@ -52,6 +52,11 @@ class SpeedReport:
     :param bytes_backbone: handed to collectives in an update for the backbone's gradients, by one rank.
     :param bytes_head: the same for the head.
     :param peak_bytes: memory of a CUDA device, the most of any rank; None elsewhere.
+    :param collectives_head: seconds of an update that pass in collectives of the head, the median over the updates, of
+        the slowest rank; they are part of the head's phases.
+    :param collectives_backbone: the same for the gradients and statistics of the backbone, as far as nothing is
+        computed meanwhile; part of the exchange and of the backbone's backward phase. Batch norms that are synchronised
+        count as computing.
     """
 
     seconds: Mapping[str, float]
@@ -61,6 +66,8 @@ class SpeedReport:
     bytes_backbone: int
     bytes_head: int
     peak_bytes: int | None
+    collectives_head: float = 0.0
+    collectives_backbone: float = 0.0
 
     @property
     def images_per_second(self) -> float:
@@ -75,6 +82,13 @@ class SpeedReport:
             seconds = self.seconds.get(phase, 0.0)
             lines.append(f"{phase:<18} {1000 * seconds:9.2f} {100 * seconds / whole if whole else 0:6.1f} %")
         lines.append(f"{'update':<18} {1000 * self.update_seconds:9.2f}")
+        talking = self.collectives_head + self.collectives_backbone
+        if talking:
+            share = 100 * talking / self.update_seconds
+            lines.append(
+                f"{'in collectives':<18} {1000 * talking:9.2f} {share:6.1f} % of the update, within the phases above: "
+                f"head {1000 * self.collectives_head:,.2f} ms, backbone {1000 * self.collectives_backbone:,.2f} ms"
+            )
         lines.append(f"{self.images_per_second:,.1f} images/s with {self.images:,} images an update")
         if self.bytes_backbone or self.bytes_head:
             lines.append(
@@ -158,6 +172,10 @@ def measure_speed(
         schedule = RateSchedule(scaled_rate(options), 1, "constant")
         updater = build_updater(options, backbone, head, loader, schedule, classes=classes, group=group)
         updater.initialize(None)
+        clocks = (phases.CollectiveClock(device), phases.CollectiveClock(device))
+        head.time_collectives(clocks[0])
+        updater.exchange.time_collectives(clocks[1])
+        talked: list[tuple[float, float]] = []
         taken: list[float] = []
         found: list[Mapping[str, float]] = []
         before = _handed_over(updater, head)
@@ -170,7 +188,9 @@ def measure_speed(
             updater.update()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
+            in_collectives = (clocks[0].take(), clocks[1].take())
             if number >= WARM_UP:
+                talked.append(in_collectives)
                 taken.append(time.perf_counter() - started)
                 found.append(dict(updater.times.latest))
         after = _handed_over(updater, head)
@@ -178,17 +198,19 @@ def measure_speed(
             {phase: median(one.get(phase, 0.0) for one in found) for phase in phases.PHASES},
             median(taken),
             torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+            (median(of_head for of_head, _ in talked), median(of_backbone for _, of_backbone in talked)),
         )
         everyone = group.gather(mine)
-    peaks = [peak for _, _, peak in everyone if peak is not None]
+    peaks = [peak for _, _, peak, _ in everyone if peak is not None]
     return SpeedReport(
-        {phase: max(seconds[phase] for seconds, _, _ in everyone) for phase in phases.PHASES},
-        max(whole for _, whole, _ in everyone),
+        {phase: max(seconds[phase] for seconds, _, _, _ in everyone) for phase in phases.PHASES},
+        max(whole for _, whole, _, _ in everyone),
         options.batch_size * options.optimizer.accumulation,
         classes,
         (after[0] - before[0]) // updates,
         (after[1] - before[1]) // updates,
         max(peaks) if peaks else None,
+        *(max(rank[3][part] for rank in everyone) for part in range(2)),
     )
 
 
