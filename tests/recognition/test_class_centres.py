@@ -101,6 +101,23 @@ def test_frozen_classes_do_not_move_and_keep_their_momentum(sub_centres: int) ->
     torch.testing.assert_close(centres.tables["momentum"], buffer, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("beta", [0.999, 0.99999, 1 - 1e-9])
+def test_adamw_corrects_its_first_steps_as_exactly_as_torch_does(beta: float) -> None:
+    # In the single precision of the centres, 1 - beta**2 would be off by a part of itself, or 0.
+    centres = ClassCentres(0, CLASSES, WIDTH, CentreRule("adamw", weight_decay=0.0, betas=(0.9, beta)))
+    row = centres.weight.clone().requires_grad_()
+    before = centres.weight.clone()
+    optimizer = torch.optim.AdamW([row], lr=0.1, weight_decay=0.0, betas=(0.9, beta))
+    for number in range(2):
+        gradient = gradient_for(centres, None, number)
+        row.grad = dense(gradient, centres.weight.double(), 1).float()
+        gradient.slopes, gradient.samples = gradient.slopes.float(), gradient.samples.float()
+        gradient.factor, gradient.inverse_lengths = gradient.factor.float(), gradient.inverse_lengths.float()
+        centres.step([gradient], 0.1)
+        optimizer.step()
+    torch.testing.assert_close(centres.weight - before, row.detach() - before, rtol=1e-5, atol=1e-6)
+
+
 def test_adamw_is_that_of_torch_for_each_class_at_its_own_pace() -> None:
     centres = centres_of(CentreRule("adamw", weight_decay=0.1), 2)
     rows = [row.clone().requires_grad_() for row in centres.weight.view(CLASSES, 2, WIDTH)]

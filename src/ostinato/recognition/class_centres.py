@@ -273,14 +273,15 @@ class ClassCentres:
         assert self.class_steps is not None
         span = slice(rows.start, rows.end)
         counts = self.class_steps[span] if chosen is None else self.class_steps[chosen[span]]
-        steps = counts.repeat_interleave(self.sub_centres).to(gradient.dtype).unsqueeze(1)
+        # In double precision: of 1 - beta**steps, single precision loses the more the nearer beta is to 1.
+        steps = counts.repeat_interleave(self.sub_centres).double().unsqueeze(1)
         first, second = rows.tables["first_moment"], rows.tables["second_moment"]
         beta1, beta2 = rule.betas
         first.lerp_(gradient, 1.0 - beta1)
         second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-        bottom = (second / (1.0 - beta2**steps)).sqrt_().add_(rule.epsilon)
+        bottom = (second / (1.0 - beta2**steps).to(second.dtype)).sqrt_().add_(rule.epsilon)
         rows.weight.mul_(1.0 - rate * rule.weight_decay)
-        rows.weight.addcdiv_(first / (1.0 - beta1**steps), bottom, value=-rate)
+        rows.weight.addcdiv_(first / (1.0 - beta1**steps).to(first.dtype), bottom, value=-rate)
 
     def _miss(self, rate: float, chosen: Tensor | None) -> None:
         """All classes but the chosen ones miss this step."""
