@@ -17,6 +17,7 @@ _COMMANDS: dict[str, str] = {
     "inspect": "ostinato.cli.recognition_data",
     "shuffle": "ostinato.cli.recognition_data",
     "unpack": "ostinato.cli.recognition_data",
+    "clean": "ostinato.cli.recognition_clean",
     "plan": "ostinato.cli.recognition_plan",
     "verify": "ostinato.cli.recognition_verify",
     "embed": "ostinato.cli.recognition_verify",

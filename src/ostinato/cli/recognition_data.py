@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ostinato.cli.progress_bar import progress_bar
 from ostinato.cli.wording import check_range
 from ostinato.data.file_names import shown_name
 from ostinato.errors import DataSetError, UsageError
@@ -82,7 +81,7 @@ def pack(
     for note in found.notes():
         typer.echo(note)
     typer.echo(f"{found.images:,} pictures of {len(found.identities):,} identities in {shown_name(folder)}")
-    with _progress("packing") as progress:
+    with progress_bar("packing") as progress:
         packed = pack_folder(
             found,
             out,
@@ -122,7 +121,7 @@ def inspect(
         if records is None:
             raise UsageError(f"{shown_name(path)} is a folder of people, and has no index.", advice="Name a .rec file.")
         _write_index(records)
-    with _progress("reading") as progress:
+    with progress_bar("reading") as progress:
         report = inspect_set(path, records, decode=decode, progress=progress)
     _show(report, decode)
     if report.bad_index is not None:
@@ -150,7 +149,7 @@ def shuffle(
 
     check_range("--max-bad-records", max_bad_records, 0, None)
     check_range("--seed", seed, 0, None)
-    with _progress("shuffling") as progress:
+    with progress_bar("shuffling") as progress:
         packed = shuffle_records(
             _named(records), out, seed=seed, overwrite=overwrite, max_bad_records=max_bad_records, progress=progress
         )
@@ -166,7 +165,7 @@ def unpack(
     from ostinato.recognition.data.packing import unpack_records
 
     check_range("--max-bad-records", max_bad_records, 0, None)
-    with _progress("unpacking") as progress:
+    with progress_bar("unpacking") as progress:
         packed = unpack_records(_named(records), folder, max_bad_records=max_bad_records, progress=progress)
     _tell_written(packed, folder)
 
@@ -252,16 +251,3 @@ def _size(number: float) -> str:
             return f"{number:,.0f} {unit}" if unit == "B" else f"{number:,.1f} {unit}"
         number /= 1024
     raise AssertionError("unreachable")
-
-
-@contextmanager
-def _progress(word: str) -> Generator[Callable[[int, int], None], None, None]:
-    """A bar on stderr, where a person looks at it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn(word), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(word, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

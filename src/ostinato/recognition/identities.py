@@ -14,6 +14,7 @@ from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError
 from ostinato.loop import Extension, TrainerView
 from ostinato.recognition.data import Source
+from ostinato.recognition.data.image_folder import FolderSource
 
 STATE_FORMAT = 1
 _SHOWN = 5
@@ -91,6 +92,11 @@ def unpack_names(packed: Any) -> tuple[str, ...] | None:
         return None
     text = torch.as_tensor(packed, dtype=torch.uint8).numpy().tobytes().decode("utf-8", "surrogateescape")
     return tuple(text.split("/"))
+
+
+def names_of(source: Source) -> tuple[str, ...] | None:
+    """The names of the people in a source, by class number; None where it has none."""
+    return tuple(person.name for person in source.found.identities) if isinstance(source, FolderSource) else None
 
 
 def as_known(source: Source, names: Sequence[str] | None, known: int, known_names: Sequence[str] | None) -> Source:

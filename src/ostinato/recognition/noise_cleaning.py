@@ -54,7 +54,19 @@ def clean_labels(
     :raises ArgumentValueError: sizes or labels do not fit, or the angle is not in 0..180.
     :raises ArgumentTypeError: labels are no integers.
     """
-    classes = _checked(embeddings, labels, centres, sub_centres, degrees)
+    classes = _checked(embeddings, labels, centres, sub_centres)
+    return clean_by_cosines(
+        own_cosines(embeddings, labels, centres, sub_centres), labels.to(centres.device), classes, degrees=degrees
+    )
+
+
+def own_cosines(embeddings: Tensor, labels: Tensor, centres: Tensor, sub_centres: int) -> Tensor:
+    """The cosines of the angles between pictures and the sub-centres of their own classes: (n, sub_centres).
+
+    They are all that :func:`clean_by_cosines` needs of a picture, and much smaller than its embedding. Arguments and
+    errors as those of :func:`clean_labels`; the result is on the device of the centres, in their dtype.
+    """
+    classes = _checked(embeddings, labels, centres, sub_centres)
     labels = labels.long()
     table = centres.view(classes, sub_centres, -1)
     cosines = torch.empty((len(labels), sub_centres), dtype=centres.dtype, device=centres.device)
@@ -63,10 +75,24 @@ def clean_labels(
         own = torch.nn.functional.normalize(table[labels[here]], dim=2, eps=1e-12)
         unit = torch.nn.functional.normalize(embeddings[here].to(own.dtype), dim=1, eps=1e-12)
         cosines[here] = (own @ unit.unsqueeze(2)).squeeze(2)
+    return cosines
+
+
+def clean_by_cosines(cosines: Tensor, labels: Tensor, classes: int, *, degrees: float = 75.0) -> CleanedLabels:
+    """As :func:`clean_labels`, with what :func:`own_cosines` has found.
+
+    :param cosines: (n, sub_centres).
+    :param classes: C.
+    :raises ArgumentValueError: the angle is not in 0..180.
+    """
+    if not 0 < degrees <= 180:
+        raise ArgumentValueError(f"The angle is {degrees!r} degrees.", advice="Give more than 0 and at most 180.")
+    labels = labels.long()
+    sub_centres = cosines.shape[1]
     # argmax takes the smallest of equals only by its documentation's silence; so equals are told apart here.
-    places = torch.arange(sub_centres, device=centres.device)
+    places = torch.arange(sub_centres, device=cosines.device)
     nearest = _first_largest(cosines, places)
-    used = torch.zeros((classes, sub_centres), dtype=torch.int64, device=centres.device)
+    used = torch.zeros((classes, sub_centres), dtype=torch.int64, device=cosines.device)
     used.index_put_((labels, nearest), torch.ones_like(labels), accumulate=True)
     dominant = _first_largest(used, places)
     to_dominant = cosines.gather(1, dominant[labels].unsqueeze(1)).squeeze(1)
@@ -84,7 +110,7 @@ def _first_largest(table: Tensor, places: Tensor) -> Tensor:
     return torch.where(table == largest, places, len(places) - 1).amin(dim=1)
 
 
-def _checked(embeddings: Tensor, labels: Tensor, centres: Tensor, sub_centres: int, degrees: float) -> int:
+def _checked(embeddings: Tensor, labels: Tensor, centres: Tensor, sub_centres: int) -> int:
     if labels.dtype.is_floating_point or labels.dtype == torch.bool:
         raise ArgumentTypeError("The labels are no integers.", advice="Convert them with .long().")
     fits = centres.ndim == 2 and sub_centres >= 1 and len(centres) % sub_centres == 0
@@ -103,6 +129,4 @@ def _checked(embeddings: Tensor, labels: Tensor, centres: Tensor, sub_centres: i
             f"0 to {classes - 1}.",
             advice="Give one class number for each embedding.",
         )
-    if not 0 < degrees <= 180:
-        raise ArgumentValueError(f"The angle is {degrees!r} degrees.", advice="Give more than 0 and at most 180.")
     return classes

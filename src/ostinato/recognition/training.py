@@ -29,9 +29,8 @@ from ostinato.recognition.building import (
     place_network,
 )
 from ostinato.recognition.data import Source
-from ostinato.recognition.data.image_folder import FolderSource
 from ostinato.recognition.data.opening import SYNTHETIC
-from ostinato.recognition.identities import IdentityMemory, as_known, names_in_order, unpack_names
+from ostinato.recognition.identities import IdentityMemory, as_known, names_in_order, names_of, unpack_names
 from ostinato.recognition.insightface import load_backbone_weights, read_backbone_weights, read_centres
 from ostinato.recognition.memory import memory_advice
 from ostinato.recognition.partial_fc import PartialFC
@@ -160,10 +159,6 @@ def open_training(
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 
-def _names_of(source: Source) -> tuple[str, ...] | None:
-    return tuple(person.name for person in source.found.identities) if isinstance(source, FolderSource) else None
-
-
 def _prepare(
     request: RecognitionRequest,
     options: RecognitionOptions,
@@ -176,7 +171,7 @@ def _prepare(
 ) -> _Prepared:
     _check_batch(options, source, group)
     source.bad.limit = options.data.max_bad_records  # a continued run has its own
-    names, known, known_names = _names_of(source), source.classes, None
+    names, known, known_names = names_of(source), source.classes, None
     if loaded is not None:
         known, known_names = _identities_of(loaded)
         source = as_known(source, names, known, known_names)

@@ -126,6 +126,48 @@ def pack_folder(
     )
 
 
+def pack_again(
+    stored: Callable[[int], bytes],
+    chosen: np.ndarray,
+    labels: np.ndarray,
+    out: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Packed:
+    """Write some of the pictures of a set as another one, byte for byte: an identity set as :func:`pack_folder` makes
+    it, or a plain one where there are too many for that.
+
+    :param stored: gives the encoded bytes of a picture by number.
+    :param chosen: (n,) integers, the numbers of the pictures.
+    :param labels: (n,) integers, their classes, 0 or more; each class below the largest has a picture.
+    :param out: the ``.rec`` file. It appears when it is complete.
+    :param overwrite: replace files that are there.
+    :param progress: called as ``progress(done, total)`` after each picture.
+    :raises DataSetError: files are in the way, or what ``stored`` raises; nothing is written then.
+    """
+    out = check_out(out, overwrite)
+    counts = [int(count) for count in np.bincount(labels)]
+    plain = 1 + len(chosen) + len(counts) > FLOAT_LIMIT
+    first_key = 0 if plain else 1
+    order = np.argsort(labels, kind="stable")  # the pictures of a class lie side by side
+    size: tuple[int, int] | None = None
+    with RecordWriter(out) as writer:
+        for done, place in enumerate(order):
+            data = stored(int(chosen[place]))
+            if size is None:
+                found = picture_size(data)
+                size = (found.height, found.width)
+            writer.write(first_key + done, pack_image_record(float(labels[place]), data, id=first_key + done))
+            if progress is not None:
+                progress(done + 1, len(order))
+        if not plain:
+            _write_identities(writer, counts)
+    assert size is not None
+    write_property(out.parent, SetProperty(len(counts), *size))
+    return Packed(len(chosen), len(counts), out.stat().st_size, len(chosen))
+
+
 def shuffle_records(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str],
