@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 from people_pictures import write_people, write_templates
+from trained_recognition import write_trained_run
 
-from ostinato.config import RecognitionOptions, read_options, to_record
 from ostinato.data.pictures import decode_rgb
 from ostinato.recognition.backbones import build_backbone
 from ostinato.recognition.insightface import write_backbone_weights
 from ostinato.recognition.verification import embed_images, verify
 from ostinato.recognition.verification.pair_list import read_pair_list
-from ostinato.runs import GenerationContent, RunFolder
 
 Recognition = Callable[..., tuple[int, str, str]]
 
@@ -45,13 +44,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of a small network that was not trained."""
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    options = read_options(RecognitionOptions, None, ["model.backbone=mbf", "model.embedding_size=16"]).options
-    with RunFolder(folder).open(recipe="recognition") as opened:
-        opened.begin_session(start_iteration=0, config=to_record(options))
-        state = build_backbone("mbf", embedding_size=16, seed=1).state_dict()
-        opened.commit(opened.pack(GenerationContent(7, state)))
-    return folder
+    backbone = build_backbone("mbf", embedding_size=16, seed=1)
+    return write_trained_run(tmp_path_factory.mktemp("runs") / "run", backbone, iteration=7)
 
 
 @pytest.fixture(scope="module")
@@ -197,13 +191,11 @@ def test_pictures_left_out_are_named_and_the_status_says_so(
 def test_a_network_with_a_weight_that_is_no_number_is_told_by_pictures(
     recognition: Recognition, pair_list: Path, tmp_path: Path
 ) -> None:
-    options = read_options(RecognitionOptions, None, ["model.backbone=mbf", "model.embedding_size=16"]).options
-    with RunFolder(tmp_path / "run").open(recipe="recognition") as opened:
-        opened.begin_session(start_iteration=0, config=to_record(options))
-        state = build_backbone("mbf", embedding_size=16, seed=1).state_dict()
-        state["conv_sep.layers.0.weight"].view(-1)[0] = torch.inf
-        # A state in which an error ended the run may hold such numbers; others are refused when they are saved.
-        opened.commit(opened.pack(GenerationContent(7, state, reasons=("error",))))
+    backbone = build_backbone("mbf", embedding_size=16, seed=1)
+    with torch.no_grad():
+        backbone.state_dict()["conv_sep.layers.0.weight"].view(-1)[0] = torch.inf
+    # A state in which an error ended the run may hold such numbers; others are refused when they are saved.
+    write_trained_run(tmp_path / "run", backbone, iteration=7, reasons=("error",))
     status, text, errors = recognition("verify", tmp_path / "run", pair_list, "--generation", "7")
     assert status == 1
     assert "48 of 48 embeddings are not finite: " in errors

@@ -12,10 +12,13 @@ from ostinato.runs.content import GenerationContent
 from ostinato.runs.folder import RunFolder
 
 
-def write_trained_run(folder: Path, backbone: Backbone, *, iteration: int = 12) -> Path:
+def write_trained_run(
+    folder: Path, backbone: Backbone, *, iteration: int = 12, reasons: tuple[str, ...] = ("latest",)
+) -> Path:
     """Write a run with one generation that holds ``backbone``.
 
     :param backbone: one that the factory builds by name.
+    :param reasons: why the generation is kept.
     """
     options = RecognitionOptions()
     options = options.model_copy(
@@ -29,5 +32,5 @@ def write_trained_run(folder: Path, backbone: Backbone, *, iteration: int = 12) 
     with RunFolder(folder).open(recipe="recognition") as run:
         run.begin_session(start_iteration=0, batch_size=8, config=to_record(options))
         model = {name: value.detach().clone() for name, value in backbone.state_dict().items()}
-        run.commit(run.pack(GenerationContent(iteration, model, state={"seed": torch.tensor(1)})))
+        run.commit(run.pack(GenerationContent(iteration, model, state={"seed": torch.tensor(1)}, reasons=reasons)))
     return folder

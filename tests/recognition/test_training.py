@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from metrics_lines import losses_of, metrics_lines
 from tiny_backbone import TinyBackbone, build_tiny_backbone
 
 from ostinato.config import RecognitionOptions
@@ -53,16 +53,6 @@ def _train(
     return told
 
 
-def _losses(folder: Path) -> list[float]:
-    lines = [
-        json.loads(line)
-        for path in sorted(folder.glob("logs/session_*/metrics.jsonl"))
-        for line in path.read_text().splitlines()
-    ]
-    assert [line["iteration"] for line in lines] == list(range(1, len(lines) + 1))
-    return [line["loss"] for line in lines]
-
-
 def _draw_people(folder: Path, names: list[str], images: int = 6) -> Path:
     """People that differ in their colours, a little different in each picture."""
     for name in names:
@@ -83,7 +73,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_training_learns_and_leaves_a_run_that_can_be_read(tmp_path: Path, people: Path) -> None:
     run = tmp_path / "run"
     told = _train(_request(run, data=str(people), overrides=(*SETTINGS, "batch_size=10", "epochs=8")))
-    losses = _losses(run)
+    losses = losses_of(run)
     assert len(losses) == 24
     assert np.mean(losses[-3:]) < 0.5 * np.mean(losses[:3])
     assert "5 people, 30 images, 24 updates of 10 images, seed 5" in told[0]
@@ -113,7 +103,7 @@ def test_a_run_in_pieces_equals_one_in_one(tmp_path: Path, update: str) -> None:
 
     for _ in range(3):
         _train(replace(request, run_folder=tmp_path / "three"), stop)
-    assert _losses(tmp_path / "three") == _losses(tmp_path / "one")
+    assert losses_of(tmp_path / "three") == losses_of(tmp_path / "one")
     one, three = (RunFolder(tmp_path / name).load_newest() for name in ("one", "three"))
     assert one is not None
     assert three is not None
@@ -132,7 +122,7 @@ def test_a_finished_run_says_so_and_a_longer_one_goes_on(tmp_path: Path) -> None
     assert "The run is finished: it has its 12 updates." in _train(_request(run))[-1]
     told = _train(_request(run, "epochs=4"))
     assert "epochs   3 -> 4   (updatable, applied)" in told[0]
-    assert len(_losses(run)) == 16
+    assert len(losses_of(run)) == 16
     assert "has 16 updates already, more than the 12 asked for" in _train(_request(run, "epochs=3"))[-1]
 
 
@@ -256,8 +246,7 @@ def test_pairs_are_verified_now_and_then_and_at_the_end(tmp_path: Path, people: 
     run = tmp_path / "run"
     overrides = (*SETTINGS, "batch_size=10", "iterations=5", "verification.every=3", "verification.targets=lfw")
     told = _train(_request(run, data=str(people), overrides=overrides, pairs=(people,)))
-    lines = [json.loads(line) for line in (run / "logs/session_0001/metrics.jsonl").read_text().splitlines()]
-    assert [line["iteration"] for line in lines if "verification/set/accuracy" in line] == [3, 5]
+    assert [line["iteration"] for line in metrics_lines(run) if "verification/set/accuracy" in line] == [3, 5]
     assert any("there is no lfw beside the data; it is passed over" in line for line in told)
     with pytest.raises(BadInputError, match="--pairs: there is no"):
         _train(_request(tmp_path / "other", pairs=(tmp_path / "none.bin",)))
