@@ -152,6 +152,20 @@ def test_who_has_looked_at_the_curve_and_asks_for_a_rate_gets_it_and_no_second_s
     assert rate_in(run)["found"] is None
 
 
+def test_that_the_same_rate_cannot_be_asked_for_again_is_said(
+    commands: CommandServer, people: Path, tmp_path: Path, searched: tuple[Path, str]
+) -> None:
+    run = Path(shutil.copytree(searched[0] / "run", tmp_path / "run"))
+    found = rate_in(run)["found"]
+    status, text = commands.run(*command(people, run, "-i", "7", "--set", "optimizer.learning_rate=5e-5"))
+    assert status == 0, text
+    assert (
+        f"learning rate {found:.3g}: found by the search; optimizer.learning_rate=5e-05 is what was asked for before, "
+        "and changes nothing (another value does)"
+    ) in text
+    assert rate_in(run)["found"] == found
+
+
 def test_a_run_can_be_searched_again_with_other_options_of_the_search(
     commands: CommandServer, people: Path, tmp_path: Path, searched: tuple[Path, str]
 ) -> None:

@@ -332,6 +332,8 @@ def test_what_speaks_against_a_rate_that_was_found_is_said(
     search.trainer.run()
     said = search.told[next(i for i, text in enumerate(search.told) if text.startswith("learning rate ")) + 1 :]
     assert any(doubt in text for text in said) if doubt else said == []
+    # Asking for what is configured already would change nothing.
+    assert not any("optimizer.learning_rate=5e-05" in text for text in said)
 
 
 def test_a_stop_while_searching_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

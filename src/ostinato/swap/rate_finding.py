@@ -157,7 +157,7 @@ class RateSearch(Extension):
             f"learning rate {rate:.3g}: the loss was lowest at {finder.best.rate:.3g}, and the strength {strength} "
             f"takes {_share(STRENGTHS[strength])} of that"
         )
-        for doubt in _doubts(finder, rate):
+        for doubt in _doubts(finder, rate, updater.rate.configured):
             self._tell(doubt)
         self._found()
         if options.lr_finder_mode == "graph_and_exit":
@@ -209,8 +209,9 @@ def _why_early(finder: RateFinder) -> str:
     return f"the loss of batch {last + 1:,} of {finder.batches:,} was no number, at the rate {finder.rate:.1e}"
 
 
-def _doubts(finder: RateFinder, rate: float) -> list[str]:
+def _doubts(finder: RateFinder, rate: float, configured: float) -> list[str]:
     """Reasons for which a rate that was found may be no good, in sentences."""
+    instead = f"--set optimizer.learning_rate={_usual_rate_besides(configured)}"
     assert finder.best is not None
     doubts = []
     if finder.batches < _FEW:
@@ -222,15 +223,20 @@ def _doubts(finder: RateFinder, rate: float) -> list[str]:
     elif finder.ended == "swept" and finder.best.batch > 0.95 * finder.batches:
         doubts.append(
             "The loss was still falling at the highest rate, so the search has not seen where it becomes too high. "
-            "Watch the first iterations; a lower rate may be better (--set optimizer.learning_rate=5e-05)."
+            f"Watch the first iterations; a lower rate may be better ({instead})."
         )
     low, high = _usual()
     if not low / 10 <= rate <= high * 10:
         doubts.append(
-            f"{rate:.3g} is far from the usual {low:g} to {high:g}. Look at the curve in the table before you trust "
-            "it; --set optimizer.learning_rate=5e-05 puts the usual rate in its place."
+            f"{rate:.3g} is far from the usual {low:g} to {high:g}. Look at the curve before you trust "
+            f"it; {instead} puts a usual rate in its place."
         )
     return doubts
+
+
+def _usual_rate_besides(configured: float) -> str:
+    """A rate to advise: one that is not asked for already, since asking again for the same changes nothing."""
+    return "5e-05" if configured != 5e-05 else "4e-05"
 
 
 def _usual() -> tuple[float, float]:
@@ -257,7 +263,7 @@ def _nothing_found(
         more = f" with more batches (--set rate_finder.lr_finder_iterations={min(10_000, 2 * batches)}) or"
         advice = (
             f"Search{more if batches < 10_000 else ''} with a larger -b, or leave -r and --find-lr-again out and give "
-            "a rate with --set optimizer.learning_rate=5e-05."
+            f"a rate with --set optimizer.learning_rate={_usual_rate_besides(updater.rate.configured)}."
         )
     return StateError(
         f"The search has found no learning rate: {why}.",

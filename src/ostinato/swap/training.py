@@ -141,7 +141,7 @@ def open_training(
         if recovered is not None:
             loaded, rate = recovered.loaded, recovered.rate
         else:
-            _tell_rate(stored_rate(loaded), rate, tell)
+            _tell_rate(stored_rate(loaded), rate, tell, is_asked_for="optimizer.learning_rate" in read.explicitly_set)
         training = _build(request, prepared, folders, run, loaded, device, on_save, stack, rate)
         start = SavedStart(training.snapshot)
         training.trainer.extend(start)
@@ -187,10 +187,17 @@ def _recover(
     return plan
 
 
-def _tell_rate(stored: BaseRate | None, rate: BaseRate, tell: Tell) -> None:
+def _tell_rate(stored: BaseRate | None, rate: BaseRate, tell: Tell, *, is_asked_for: bool) -> None:
     """Say which rate is in force where the options do not say it all."""
     if rate.describe():
-        tell(f"learning rate {rate.value:.3g}: {rate.describe()}")
+        # The same command has to go on with it, so it cannot mean that somebody wants the old rate back.
+        again = (
+            f"; optimizer.learning_rate={rate.configured:g} is what was asked for before, and changes nothing (another "
+            "value does)"
+            if is_asked_for
+            else ""
+        )
+        tell(f"learning rate {rate.value:.3g}: {rate.describe()}{again}")
     elif stored is not None and stored.describe():
         tell(
             f"learning rate {rate.value:.3g}, as asked for now; before, this run had {stored.value:.3g}, "
