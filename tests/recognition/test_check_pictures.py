@@ -31,6 +31,15 @@ def test_a_single_picture_of_any_size_will_do(tmp_path: Path) -> None:
     assert read_check_pictures(tmp_path / "one.png").shape == (1, 3, 112, 112)
 
 
+def test_people_may_be_links_and_a_circle_of_links_ends(tmp_path: Path) -> None:
+    write_people(tmp_path / "all", 2, 2, size=112)
+    few = tmp_path / "few"
+    few.mkdir()
+    (few / "person").symlink_to(tmp_path / "all" / "person_01", target_is_directory=True)
+    (few / "round").symlink_to(few, target_is_directory=True)
+    assert len(read_check_pictures(few)) == 2
+
+
 def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(BadInputError, match="is no picture and no folder with pictures in it"):

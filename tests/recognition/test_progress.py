@@ -48,3 +48,16 @@ def test_a_line_without_numbers_leaves_them_out() -> None:
     progress.initialize(_trainer(0, 0, 0.0, {}))
     progress(_trainer(0, 0, 0.0, {"loss": "not a number"}))
     assert lines == ["iteration 0 of 400 · epoch 0.0"]
+
+
+def test_passes_are_told_alike_however_many_there_are() -> None:
+    lines: list[str] = []
+    for samples, length in ((4000, 1000), (480, 10000), (100000, 80)):
+        progress = RecognitionProgress(lines.append, epoch_length=length)
+        progress.initialize(_trainer(40, samples, 0.0, {}))
+        lines.append(progress.line(_trainer(40, samples, 10.0, {})))
+    assert [line.split(" · ")[1] for line in lines] == [
+        "epoch 4.0 of 40",
+        "epoch 0.0 of 0.5",
+        "epoch 1,250.0 of 12,500",
+    ]

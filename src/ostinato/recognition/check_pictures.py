@@ -36,7 +36,13 @@ def read_check_pictures(path: Path, most: int = MOST_PICTURES) -> Tensor:
 
 def _first_pictures(folder: Path, most: int) -> list[Path]:
     found: list[Path] = []
-    for root, folders, names in os.walk(folder):  # follows no links, so no circles
+    seen: set[str] = set()  # people may be links to folders elsewhere; a link to a folder above would lead in circles
+    for root, folders, names in os.walk(folder, followlinks=True):
+        place = os.path.realpath(root)
+        if place in seen:
+            folders.clear()
+            continue
+        seen.add(place)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if Path(name).suffix.lower() in PICTURE_SUFFIXES and not name.startswith("."):

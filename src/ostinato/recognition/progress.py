@@ -46,9 +46,9 @@ class RecognitionProgress(ProgressDisplay):
         """The line as it would be shown now. Reads the loss from the device."""
         state, total = trainer.updater.state, trainer.max_iteration
         parts = [f"iteration {state.iteration:,}" + (f" of {total:,}" if total is not None else "")]
-        epoch = f"epoch {state.samples / self._epoch_length:.1f}"
+        epoch = f"epoch {state.samples / self._epoch_length:,.1f}"
         if total is not None and state.iteration:
-            epoch += f" of {state.samples / state.iteration * total / self._epoch_length:.3g}"
+            epoch += f" of {state.samples / state.iteration * total / self._epoch_length:,.1f}".removesuffix(".0")
         parts.append(epoch)
         speed = self._speed()
         if speed is not None:
