@@ -41,6 +41,7 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, values: Tensor) -> Tensor:
+        """``[B, inputs, H, W]`` to ``[B, outputs, H / stride, W / stride]``."""
         shortcut = values if self.downsample is None else self.downsample(values)
         values = self.prelu(self.bn2(self.conv1(self.bn1(values))))
         values = self.bn3(self.conv2(values))

@@ -37,6 +37,7 @@ class ConvolutionBlock(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, values: Tensor) -> Tensor:
+        """``[B, inputs, H, W]`` to ``[B, outputs, H', W']``, as the convolution has it."""
         return self.layers(values)
 
 
@@ -56,6 +57,7 @@ class DepthWise(nn.Module):
         )
 
     def forward(self, values: Tensor) -> Tensor:
+        """``[B, inputs, H, W]`` to ``[B, outputs, H / stride, W / stride]``."""
         return values + self.layers(values) if self.residual else self.layers(values)
 
 
@@ -69,6 +71,7 @@ class ResidualStage(nn.Module):
         )
 
     def forward(self, values: Tensor) -> Tensor:
+        """``[B, channels, H, W]``, in and out."""
         return self.layers(values)
 
 
@@ -85,6 +88,7 @@ class EmbeddingHead(nn.Module):
         )
 
     def forward(self, values: Tensor) -> Tensor:
+        """``[B, 512, 7, 7]`` to ``[B, embedding_size]``."""
         return self.layers(values)
 
 

@@ -28,6 +28,7 @@ class PatchEmbedding(nn.Module):
         self.proj = nn.Conv2d(3, width, PATCH, PATCH)
 
     def forward(self, pictures: Tensor) -> Tensor:
+        """``[B, 3, 112, 112]`` to ``[B, 144, width]``."""
         return self.proj(pictures).flatten(2).transpose(1, 2)
 
 
@@ -44,6 +45,7 @@ class DropPath(nn.Module):
         self.rate = rate
 
     def forward(self, values: Tensor) -> Tensor:
+        """``[B, tokens, width]``, in and out."""
         if self.rate == 0 or not self.training:
             return values
         kept = values.new_empty((len(values), 1, 1), dtype=torch.float32).bernoulli_(1 - self.rate)
@@ -64,6 +66,7 @@ class Attention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """``[B, tokens, width]``, in and out."""
         batch, count, width = tokens.shape
         with half_section(self.half_precision, tokens.device):
             # [3, batch, heads, tokens, width of a head]
@@ -85,6 +88,7 @@ class FeedForward(nn.Module):
         self.fc2 = nn.Linear(4 * width, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """``[B, tokens, width]``, in and out."""
         with half_section(self.half_precision, tokens.device):
             return self.fc2(functional.relu6(self.fc1(tokens)))
 
@@ -101,6 +105,7 @@ class TransformerBlock(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """``[B, tokens, width]``, in and out."""
         tokens = tokens + self.drop_path(self.attn(self.norm1(tokens)))
         return tokens + self.drop_path(self.mlp(self.norm2(tokens)))
 
