@@ -398,6 +398,7 @@ def test_labels_may_be_any_integers_however_many_classes_there_are(dtype: torch.
         (lambda e, y: (e[:, :5], y), ArgumentValueError, r"\(12, 5\)"),
         (lambda e, y: (e[0], y), ArgumentValueError, r"\(8,\)"),
         (lambda e, y: (e.long(), y), ArgumentTypeError, "int64"),
+        (lambda e, y: (e.to("meta"), y), ArgumentValueError, "meta, and the class centres on cpu"),
     ],
 )
 def test_what_cannot_be_trained_with_is_refused_and_changes_nothing(
@@ -439,7 +440,7 @@ def test_steps_that_make_no_sense_are_refused() -> None:
     head = head_of()
     with pytest.raises(ArgumentValueError, match="sampling rate"):
         head(*batch(), sampling_rate=-0.5)
-    for rate, scale in ((-0.1, 1.0), (math.nan, 1.0), (0.1, 0.0)):
+    for rate, scale in ((-0.1, 1.0), (math.nan, 1.0), (math.inf, 1.0), (0.1, 0.0), (0.1, math.inf)):
         with pytest.raises(ArgumentValueError, match="scale"):
             head.step(rate, scale)
 

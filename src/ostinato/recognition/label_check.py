@@ -11,10 +11,12 @@ from ostinato.errors import ArgumentTypeError, ArgumentValueError, OstinatoError
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 
 
-def problem_of(embeddings: Tensor, labels: Tensor, classes: int, size: int) -> OstinatoError | None:
+def problem_of(
+    embeddings: Tensor, labels: Tensor, classes: int, size: int, device: torch.device
+) -> OstinatoError | None:
     """What is wrong with this rank's part of a step; None if nothing is.
 
-    :param embeddings: to be (B, size), floating.
+    :param embeddings: to be (B, size), floating, on ``device``.
     :param labels: to be (B,), integers below ``classes``; on the host, or the host waits.
     """
     if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or embeddings.shape[1] != size:
@@ -26,6 +28,12 @@ def problem_of(embeddings: Tensor, labels: Tensor, classes: int, size: int) -> O
         )
     if not embeddings.is_floating_point():
         return ArgumentTypeError(f"The embeddings are {_name(embeddings.dtype)}.", advice="Give floating numbers.")
+    if embeddings.device != device:
+        return ArgumentValueError(
+            f"The embeddings are on the device {embeddings.device}, and the class centres on {device}.",
+            advice="Compute the embeddings there, or build the head with their device.",
+            device=str(embeddings.device),
+        )
     if not isinstance(labels, Tensor):
         return ArgumentTypeError(f"The labels are a {type(labels).__name__}.", advice="Give a tensor of integers.")
     if labels.dtype not in _INTEGERS:

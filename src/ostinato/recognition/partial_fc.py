@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -195,7 +196,7 @@ class PartialFC(nn.Module):
         rate = self.sampling_rate if sampling_rate is None else sampling_rate
         centres = self.centres
         here = labels.detach().cpu() if isinstance(labels, Tensor) else labels
-        problem = problem_of(embeddings, here, self.classes, self.embedding_size)
+        problem = problem_of(embeddings, here, self.classes, self.embedding_size, centres.weight.device)
         try:
             count = number_sampled(rate, centres.classes)
         except ArgumentValueError as error:
@@ -254,10 +255,10 @@ class PartialFC(nn.Module):
         :param learning_rate: at least 0.
         :param scale: divides the gradients: the loss scale, or the number of batches whose gradients were accumulated.
         """
-        if not learning_rate >= 0 or not scale > 0:
+        if not 0 <= learning_rate < math.inf or not 0 < scale < math.inf:
             raise ArgumentValueError(
                 f"The learning rate is {learning_rate!r}, the scale {scale!r}.",
-                advice="Give a rate of at least 0 and a scale above 0.",
+                advice="Give a finite rate of at least 0 and a finite scale above 0.",
                 learning_rate=learning_rate,
                 scale=scale,
             )
