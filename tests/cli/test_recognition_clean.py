@@ -34,7 +34,9 @@ def recognition(capfd: pytest.CaptureFixture[str]) -> Recognition:
     return call
 
 
-def test_a_run_cleans_its_set_and_says_what_it_dropped(recognition: Recognition, tmp_path: Path) -> None:
+def test_a_run_cleans_its_set_and_says_what_it_dropped(
+    recognition: Recognition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     people = write_people(tmp_path / "people", 4, 3)
     backbone = build_backbone("mbf", embedding_size=16, seed=1).eval()
     found = embed_folder(backbone, people)
@@ -65,6 +67,9 @@ def test_a_run_cleans_its_set_and_says_what_it_dropped(recognition: Recognition,
     assert text.count(" degrees  class 2  ") == 3
     assert f"people without a picture now: 1 of 4 ({found.people[2]})" in text
     assert "9 pictures of 3 people" in text
+    assert "train it for longer" not in text
+    monkeypatch.setattr("ostinato.cli.recognition_clean._DOUBTFUL", 24.0)
+    assert "train it for longer" in recognition(*asked, "--overwrite")[1]
     status, text, _ = recognition("inspect", out)
     assert status == 0
     assert "identities  3" in text

@@ -12,6 +12,7 @@ from ostinato.cli.wording import check_range
 from ostinato.errors import BadInputError, UsageError
 
 _NAMED_AT_MOST = 10
+_DOUBTFUL = 40.0  # percent; a run that has hardly learned drops more than this from a clean set
 
 
 def clean(
@@ -108,6 +109,11 @@ def clean(
         typer.echo(f"  {one.degrees:5.1f} degrees  class {one.label}  {one.place}")
     if len(cleaned.dropped) > _NAMED_AT_MOST:
         typer.echo(f"  and {len(cleaned.dropped) - _NAMED_AT_MOST:,} more")
+    if share > _DOUBTFUL:
+        typer.echo(
+            "So many are more likely a sign that the run has not learned its people yet: train it for longer, or give "
+            "more --degrees."
+        )
     if cleaned.people_gone:
         named = ", ".join(shown_name(name) for name in cleaned.people_gone[:_NAMED_AT_MOST])
         more = ", ..." if len(cleaned.people_gone) > _NAMED_AT_MOST else ""

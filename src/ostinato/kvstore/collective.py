@@ -141,11 +141,11 @@ class CollectiveStore(BuiltInStore):
         return self._exchanged
 
     def _any(self, flags: Sequence[bool]) -> list[bool]:
-        self._open()
+        collectives = self._open()
         assert self._group is not None
         if self._group.size == 1 or not flags:
             return list(flags)
-        with naming_missing_workers(self._group):
+        with naming_missing_workers(self._group), collectives.timed():  # who comes late is waited for here
             return [total > 0 for total in self._group.sum_of([float(flag) for flag in flags])]
 
     # --- keys and values ------------------------------------------------------------------------------------------
