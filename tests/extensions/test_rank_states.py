@@ -106,4 +106,4 @@ def test_a_state_without_generators_is_left_alone() -> None:
 def test_the_change_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     for rank in range(3):
         rank_state_for(_loaded(2), rank, 3)
-    assert caplog.text.count("saved by 2 rank(s), and 3 go on with it") == 1
+    assert caplog.text.count("saved by 2 ranks, and 3 go on with it") == 1

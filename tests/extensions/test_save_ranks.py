@@ -178,7 +178,8 @@ def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, before: int,
     assert [v["begins"]["random"] for v in second[:kept]] == [v["ends"]["random"] for v in first[:kept]]
     states = [str(value["begins"]["random"]) for value in second]
     assert len(set(states)) == after
-    assert f"saved by {before} rank(s), and {after} go on with it" in results[0].output
+    by = "1 rank" if before == 1 else f"{before} ranks"
+    assert f"saved by {by}, and {'1 goes on' if after == 1 else f'{after} go on'} with it" in results[0].output
 
 
 def test_new_ranks_begin_alike_in_every_resume(tmp_path: Path) -> None:

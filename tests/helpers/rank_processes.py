@@ -38,6 +38,7 @@ _PRELOAD = [
     "ostinato.dist.torch_group",
     "ostinato.loop",
     "ostinato.extensions",
+    "ostinato.recognition.training",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -343,3 +344,10 @@ def test_a_file_and_single_options_win_over_a_preset(tmp_path: Path) -> None:
     assert options.optimizer.weight_decay == 0.01
     assert options.verification.targets == ["lfw", "cfp_fp", "agedb_30"]
     assert options.optimizer.linear_scaling_batch == 1024
+
+
+@pytest.mark.parametrize(("updates", "saves"), [(6, [1, 2, 3, 4, 5, 6]), (25, [*range(2, 25, 2), 25])])
+def test_a_short_run_is_saved_about_ten_times(tmp_path: Path, updates: int, saves: list[int]) -> None:
+    _train(_request(tmp_path / "run", f"iterations={updates}", save_interval=None))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "journal.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines if line["event"] == "commit"] == saves

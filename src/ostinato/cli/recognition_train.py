@@ -64,8 +64,15 @@ def train(
         typer.Option("-i", "--iterations", help="The same in updates.", show_default=False, rich_help_panel=_RUN),
     ] = None,
     save_interval: Annotated[
-        int, typer.Option("-s", "--save-interval", help="Updates between saves.", rich_help_panel=_RUN)
-    ] = 500,
+        int | None,
+        typer.Option(
+            "-s",
+            "--save-interval",
+            help="Updates between saves. Left out: 500, or a tenth of a run that is shorter than 5,000.",
+            show_default=False,
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
     snapshot_interval: Annotated[
         int,
         typer.Option(
@@ -226,7 +233,8 @@ def train(
         check_range("-i/--iterations", iterations, 1, None)
     if batch_size is not None:
         check_range("-b/--batch-size", batch_size, 2, None)
-    check_range("-s/--save-interval", save_interval, 1, None)
+    if save_interval is not None:
+        check_range("-s/--save-interval", save_interval, 1, None)
     check_range("-I/--snapshot-interval", snapshot_interval, 0, None)
     check_range("--max-snapshots", max_snapshots, -1, None)
     check_range("--classes", classes, 2, None)

@@ -41,11 +41,11 @@ def rank_state_for(loaded: LoadedGeneration, rank: int, size: int) -> dict[str, 
         return own
     if rank == 0 and saved_by != size:
         _log.warning(
-            "This state was saved by %d rank(s), and %d go on with it. Ranks that were there keep their random "
+            "This state was saved by %s, and %s with it. Ranks that were there keep their random "
             "generators, new ones begin with generators that follow from those of rank 0; the place in the data "
             "follows from the counters.",
-            saved_by,
-            size,
+            "1 rank" if saved_by == 1 else f"{saved_by} ranks",
+            "1 goes on" if size == 1 else f"{size} go on",
         )
     state = own if own is not None else _reseeded(of_rank_0, _seed(of_rank_0, loaded.iteration, rank))
     return {key: None if key == "loader" else _without_pass_start(value) for key, value in state.items()}

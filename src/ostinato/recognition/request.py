@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+USUAL_SAVE_INTERVAL = 500
+"""Updates between saves, unless something else is asked for."""
+
 
 @dataclass(frozen=True)
 class RecognitionRequest:
@@ -30,8 +33,8 @@ class RecognitionRequest:
     """Weights of a backbone, or a run folder, from which a *new* run starts."""
     load_centres: tuple[Path, ...] = ()
     """Class centres of a *new* run: the files of all ranks of InsightFace's training, or the folder they lie in."""
-    save_interval: int = 500
-    """Updates between saves."""
+    save_interval: int | None = None
+    """Updates between saves; None: :data:`USUAL_SAVE_INTERVAL`, or a tenth of a run that is short beside it."""
     snapshot_interval: int = 0
     """Updates between generations that are kept as snapshots; 0 keeps none."""
     max_snapshots: int = 5

@@ -35,7 +35,7 @@ from ostinato.recognition.insightface import load_backbone_weights, read_backbon
 from ostinato.recognition.memory import memory_advice
 from ostinato.recognition.partial_fc import PartialFC
 from ostinato.recognition.rate_schedule import RateSchedule, schedule_from
-from ostinato.recognition.request import RecognitionRequest
+from ostinato.recognition.request import USUAL_SAVE_INTERVAL, RecognitionRequest
 from ostinato.recognition.run_options import Tell, asked_options, new_run_options, require_same_options, resumed_options
 from ostinato.recognition.trained_run import RECIPE
 from ostinato.recognition.updater import RecognitionUpdater
@@ -382,14 +382,15 @@ def _build(
             config=to_record(options),
         )
         run.write_config(render_yaml(options))
-    save_every = (request.save_interval, "iteration")
+    every = request.save_interval or max(1, min(USUAL_SAVE_INTERVAL, prepared.total // 10))
+    save_every = (every, "iteration")
     snapshot = Snapshot(
         max_size=request.max_snapshots,
         every=save_every,
         snapshot_every=(request.snapshot_interval, "iteration") if request.snapshot_interval else None,
         monitor="loss",
         loss_definition=f"{build_margin(options)}, {source.classes} classes",
-        minimum_iterations=min(BEST_NEEDS, request.save_interval),
+        minimum_iterations=min(BEST_NEEDS, every),
         store=store,
         on_result=on_save,
     )
@@ -440,6 +441,6 @@ def _new_run(request: RecognitionRequest, prepared: _Prepared, group: Group) -> 
     images = options.batch_size * options.optimizer.accumulation
     return (
         f"new run {shown_name(request.run_folder)}: network {options.model.backbone}, {source.classes:,} people, "
-        f"{len(source):,} images, {prepared.total:,} updates of {images:,} images"
+        f"{len(source):,} images, {prepared.total:,} update{'' if prepared.total == 1 else 's'} of {images:,} images"
         f"{ranks}, seed {options.seed}"
     )

@@ -115,7 +115,6 @@ _WRONG_INDEXES = {
     ),
     "last line cut": lambda index: index[:-4],
     "a key twice": lambda index: index + index.splitlines(keepends=True)[0],
-    "beyond the end": lambda index: index.replace(index.splitlines()[2], b"3\t99999999"),
     "empty": lambda index: b"",
     "text": lambda index: b"<!DOCTYPE html>\n",
 }
@@ -215,6 +214,16 @@ def test_a_file_that_was_cut_off_gives_what_is_left(tmp_path: Path) -> None:
     found = _open(path)
     assert found.labels.tolist() == [0, 1]
     assert "cut off" in found.bad[0].what
+
+
+def test_a_file_that_ends_before_its_index_does_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    path = write_plain_set(tmp_path / "train.rec", [0, 1, 2])
+    last = int((tmp_path / "train.idx").read_text().splitlines()[-1].split()[1])
+    with open(path, "r+b") as file:
+        file.truncate(last)
+    with pytest.raises(RecordError, match=rf"it ends at byte {last:,}, and its index says that key 2 ") as caught:
+        open_source(path)
+    assert "copy or download it again" in str(caught.value)
 
 
 def test_a_picture_that_cannot_be_decoded_is_an_error_with_key_and_byte(tmp_path: Path) -> None:

@@ -186,6 +186,9 @@ def read_index_of(file: RecordFile) -> RecordIndex:
     try:
         return read_index(index_path(file.path), record_bytes=file.size)
     except RecordError as error:
+        key, offset = error.fields["key"], error.fields["offset"]
+        if key is not None and offset is not None and offset >= file.size:
+            raise _cut_off(file, key, offset) from None
         raise _bad_index(file, error.fields["reason"]) from None
 
 
@@ -222,6 +225,17 @@ def _bad_index(file: RecordFile, reason: str) -> RecordError:
         f"the index does not fit {shown_name(file.path.name)}: {reason}",
         advice="The record file may be whole. 'ostinato recognition inspect --write-index' rebuilds the index from it, "
         "and keeps the old one.",
+    )
+    error.fields["bad_index"] = True
+    return error
+
+
+def _cut_off(file: RecordFile, key: int, offset: int) -> RecordError:
+    error = record_error(
+        file.path,
+        f"it ends at byte {file.size:,}, and its index says that key {key} begins at byte {offset:,}",
+        advice="It was probably cut off while it was copied: copy or download it again. Only if the file is known to "
+        "be whole, 'ostinato recognition inspect --write-index' makes an index of what is there.",
     )
     error.fields["bad_index"] = True
     return error
