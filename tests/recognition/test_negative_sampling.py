@@ -67,6 +67,21 @@ def test_the_work_is_that_of_the_chosen_classes(monkeypatch) -> None:
     assert sum(asked) < 3000
 
 
+def test_few_free_classes_between_many_positives_are_found_in_one_drawing(monkeypatch) -> None:
+    asked = []
+    sampler = NegativeSampler(20000, 0, 0)
+    words = sampler._random.words
+    monkeypatch.setattr(
+        sampler._random, "words", lambda place, lanes, stream: asked.append(lanes) or words(place, lanes, stream)
+    )
+    free = np.array([3, 777, 8000, 19999])
+    positives = np.setdiff1d(np.arange(20000), free)
+    found = [sampler.sample(positives, 19997, draw) for draw in range(8)]
+    assert all(len(np.setdiff1d(chosen, positives)) == 1 for chosen in found)
+    assert len({int(np.setdiff1d(chosen, positives)[0]) for chosen in found}) > 1
+    assert sum(asked) <= 8 * 128 * 2
+
+
 @given(
     labels=st.lists(st.integers(0, 99), max_size=30),
     first=st.integers(0, 99),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,10 +63,10 @@ class CentreRule:
                 momentum=self.momentum,
                 betas=self.betas,
             )
-        if not self.weight_decay >= 0 or not self.epsilon > 0:
+        if not 0 <= self.weight_decay < math.inf or not 0 < self.epsilon < math.inf:
             raise ArgumentValueError(
                 f"The centres' weight decay is {self.weight_decay!r}, their epsilon is {self.epsilon!r}.",
-                advice="Give a decay of at least 0 and an epsilon above 0.",
+                advice="Give a decay of at least 0 and an epsilon above 0, both finite.",
                 weight_decay=self.weight_decay,
                 epsilon=self.epsilon,
             )

@@ -65,16 +65,28 @@ class NegativeSampler:
         needed = count - len(positives)
         if needed <= 0:
             return positives
-        others = self.classes - len(positives)
+        if 2 * len(positives) <= self.classes:
+            return np.union1d(positives, self._choose(self.classes, needed, positives, draw))
+        # Hardly any draw would hit a class that is free: choose among those.
+        is_free = np.ones(self.classes, dtype=bool)
+        is_free[positives] = False
+        free = np.flatnonzero(is_free)
+        return np.union1d(positives, free[self._choose(len(free), needed, positives[:0], draw)])
+
+    def _choose(self, total: int, needed: int, taken: ClassNumbers, draw: int) -> ClassNumbers:
+        """So many different numbers below ``total`` that are not among ``taken``."""
+        others = total - len(taken)
         if needed * 2 <= others:
-            return np.union1d(positives, self._distinct(needed, positives, draw))
-        # Of more than half of the others it is quicker to choose those that are left out.
-        stays = np.ones(self.classes, dtype=bool)
-        stays[self._distinct(others - needed, positives, draw)] = False
+            return self._distinct(total, needed, taken, draw)
+        # Of more than half it is quicker to choose those that are left out.
+        stays = np.ones(total, dtype=bool)
+        stays[taken] = False
+        stays[self._distinct(total, others - needed, taken, draw)] = False
         return np.flatnonzero(stays)
 
-    def _distinct(self, needed: int, taken: ClassNumbers, draw: int) -> ClassNumbers:
-        """So many different classes that are not among ``taken``, by drawing again where one has come up already."""
+    def _distinct(self, total: int, needed: int, taken: ClassNumbers, draw: int) -> ClassNumbers:
+        """So many different numbers below ``total`` that are not among ``taken``, by drawing again where one has come
+        up already: quick as long as at most half of all are taken, and half of the others needed."""
         words = np.empty((0,), dtype=np.uint64)
         found = np.empty((0,), dtype=np.int64)
         lanes = 0
@@ -83,7 +95,7 @@ class NegativeSampler:
             words = self._random.words([draw], lanes, self.rank)[0]
             wide = (words[0::2] << np.uint64(32)) | words[1::2]
             # The remainder favours small numbers by less than classes / 2**64.
-            candidates = (wide % np.uint64(self.classes)).astype(np.int64)
+            candidates = (wide % np.uint64(total)).astype(np.int64)
             distinct, first_seen = np.unique(candidates, return_index=True)
             first_seen = first_seen[_is_not_in(distinct, taken)]
             # In the order of drawing: the smallest ones would not be a fair choice.
