@@ -15,7 +15,7 @@ for linear scaling: with ``-b 128`` on one device the rate is an eighth.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ostinato.config.declaration import show
@@ -119,6 +119,21 @@ class RecognitionPreset:
         }
         return tuple(f"{path}={'' if value == [] else show(value)}" for path, value in values.items())
 
+
+_VIT = RecognitionPreset(
+    "vit_t",
+    _COSFACE,
+    "webface42m",
+    sampling_rate=0.3,
+    optimizer="adamw",
+    learning_rate=0.001,
+    weight_decay=0.1,
+    batch_size=384,
+    ranks=64,
+    epochs=40,
+    warmup_epochs=4,
+)
+"""What the published trainings of vision transformers have in common."""
 
 RECOGNITION_PRESETS: Mapping[str, RecognitionPreset] = MappingProxyType(
     {
@@ -238,15 +253,12 @@ RECOGNITION_PRESETS: Mapping[str, RecognitionPreset] = MappingProxyType(
             verify_every=10000,
             targets=_V,
         ),
-        "wf42m_pfc02_vit_h": RecognitionPreset(
-            "vit_h",
-            _COSFACE,
-            "webface42m",
+        "wf42m_pfc02_vit_h": replace(
+            _VIT,
+            backbone="vit_h",
             sampling_rate=0.5,
-            optimizer="adamw",
-            learning_rate=0.001,
-            weight_decay=0.1,
             batch_size=768,
+            ranks=8,
             epochs=16,
             warmup_epochs=2,
             augmentation="dali_aug",
@@ -263,83 +275,14 @@ RECOGNITION_PRESETS: Mapping[str, RecognitionPreset] = MappingProxyType(
         "wf42m_pfc03_32gpu_r50": RecognitionPreset(
             "r50", _COSFACE, "webface42m", sampling_rate=0.3, learning_rate=0.4, ranks=32, warmup_epochs=2, targets=_V
         ),
-        "wf42m_pfc03_40epoch_64gpu_vit_b": RecognitionPreset(
-            "vit_b_dp005_mask_005",
-            _COSFACE,
-            "webface42m",
-            sampling_rate=0.3,
-            optimizer="adamw",
-            learning_rate=0.001,
-            weight_decay=0.1,
-            batch_size=384,
-            ranks=64,
-            epochs=40,
-            warmup_epochs=4,
+        "wf42m_pfc03_40epoch_64gpu_vit_b": replace(_VIT, backbone="vit_b_dp005_mask_005"),
+        "wf42m_pfc03_40epoch_64gpu_vit_l": replace(_VIT, backbone="vit_l_dp005_mask_005"),
+        "wf42m_pfc03_40epoch_64gpu_vit_s": replace(_VIT, backbone="vit_s_dp005_mask_0"),
+        "wf42m_pfc03_40epoch_64gpu_vit_t": replace(_VIT, backbone="vit_t_dp005_mask0"),
+        "wf42m_pfc03_40epoch_8gpu_vit_b": replace(
+            _VIT, backbone="vit_b_dp005_mask_005", batch_size=256, ranks=8, accumulation=12
         ),
-        "wf42m_pfc03_40epoch_64gpu_vit_l": RecognitionPreset(
-            "vit_l_dp005_mask_005",
-            _COSFACE,
-            "webface42m",
-            sampling_rate=0.3,
-            optimizer="adamw",
-            learning_rate=0.001,
-            weight_decay=0.1,
-            batch_size=384,
-            ranks=64,
-            epochs=40,
-            warmup_epochs=4,
-        ),
-        "wf42m_pfc03_40epoch_64gpu_vit_s": RecognitionPreset(
-            "vit_s_dp005_mask_0",
-            _COSFACE,
-            "webface42m",
-            sampling_rate=0.3,
-            optimizer="adamw",
-            learning_rate=0.001,
-            weight_decay=0.1,
-            batch_size=384,
-            ranks=64,
-            epochs=40,
-            warmup_epochs=4,
-        ),
-        "wf42m_pfc03_40epoch_64gpu_vit_t": RecognitionPreset(
-            "vit_t_dp005_mask0",
-            _COSFACE,
-            "webface42m",
-            sampling_rate=0.3,
-            optimizer="adamw",
-            learning_rate=0.001,
-            weight_decay=0.1,
-            batch_size=384,
-            ranks=64,
-            epochs=40,
-            warmup_epochs=4,
-        ),
-        "wf42m_pfc03_40epoch_8gpu_vit_b": RecognitionPreset(
-            "vit_b_dp005_mask_005",
-            _COSFACE,
-            "webface42m",
-            sampling_rate=0.3,
-            optimizer="adamw",
-            learning_rate=0.001,
-            weight_decay=0.1,
-            batch_size=256,
-            accumulation=12,
-            epochs=40,
-            warmup_epochs=4,
-        ),
-        "wf42m_pfc03_40epoch_8gpu_vit_t": RecognitionPreset(
-            "vit_t_dp005_mask0",
-            _COSFACE,
-            "webface42m",
-            sampling_rate=0.3,
-            optimizer="adamw",
-            learning_rate=0.001,
-            weight_decay=0.1,
-            batch_size=512,
-            epochs=40,
-            warmup_epochs=4,
-        ),
+        "wf42m_pfc03_40epoch_8gpu_vit_t": replace(_VIT, backbone="vit_t_dp005_mask0", batch_size=512, ranks=8),
         "wf4m_mbf": RecognitionPreset("mbf", _COSFACE, "webface4m", weight_decay=1e-4, targets=_V),
         "wf4m_r100": RecognitionPreset("r100", _COSFACE, "webface4m", targets=_V),
         "wf4m_r50": RecognitionPreset("r50", _COSFACE, "webface4m", targets=_V),
