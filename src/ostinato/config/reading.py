@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -35,6 +35,14 @@ class ReadOptions(Generic[T]):
     explicitly_set: frozenset[str]
     remarks: tuple[Remark, ...]
 
+    def tell_remarks(self, tell: Callable[[str], None]) -> None:
+        """Give each warning to ``tell``; what is less goes to the log."""
+        for remark in self.remarks:
+            if remark.level == "warning":
+                tell(str(remark))
+            else:
+                _log.info("%s", remark)
+
 
 def load_options(model: type[T], path: Path | str | None = None, overrides: Sequence[str] = ()) -> T:
     """The options of a new run: the file's values, over them those of the command line, defaults for the rest.
@@ -48,8 +56,7 @@ def load_options(model: type[T], path: Path | str | None = None, overrides: Sequ
     :raises ConfigError: with every mistake; field ``problems`` is a list of ``Problem``.
     """
     read = read_options(model, path, overrides)
-    for remark in read.remarks:
-        _log.log(logging.WARNING if remark.level == "warning" else logging.INFO, "%s", remark)
+    read.tell_remarks(lambda warning: _log.warning("%s", warning))
     check_together(read.options)
     return read.options
 

@@ -23,6 +23,7 @@ import torch
 
 from ostinato.config.swap import AugmentationOptions, LoaderOptions
 from ostinato.data.counter_random import CounterRandom
+from ostinato.data.loader_state import STATE_FORMAT, check_loader_state
 from ostinato.data.order import SideOrders
 from ostinato.errors import ArgumentValueError, FaceFolderError, StateError
 from ostinato.faces.augmentation.augmenter import BatchChanges, FaceAugmenter, batch_changes
@@ -37,7 +38,6 @@ from ostinato.faces.scan import FolderScan
 _log = logging.getLogger(__name__)
 
 DEFAULT_CACHE_BYTES = 20 * 2**30
-_STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class SwapLoader:
     def state_dict(self) -> dict[str, Any]:
         """What is needed to go on at the same place."""
         return {
-            "format": _STATE_FORMAT,
+            "format": STATE_FORMAT,
             "position": self._position,
             "seed": self._seed,
             "counts": dict(zip(self.sides, self._orders.counts, strict=True)),
@@ -228,16 +228,7 @@ class SwapLoader:
 
         :raises StateError: the state is of another format, or of a run with another seed.
         """
-        if state["format"] != _STATE_FORMAT:
-            raise StateError(
-                f"The loader's state has format {state['format']}; this version reads format {_STATE_FORMAT}.",
-                advice="Use the version of Ostinato that wrote it.",
-            )
-        if state["seed"] != self._seed:
-            raise StateError(
-                f"The loader's state belongs to seed {state['seed']}, and this loader has seed {self._seed}.",
-                advice="Continue with the seed the run was started with.",
-            )
+        check_loader_state(state, self._seed)
         counts = dict(zip(self.sides, self._orders.counts, strict=True))
         if state["counts"] != counts:
             _log.warning(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,8 +25,6 @@ from ostinato.runs.folder import CONFIG_FILE
 
 Tell = Callable[[str], None]
 
-_log = logging.getLogger(__name__)
-
 
 def asked_options(request: RecognitionRequest, tell: Tell) -> ReadOptions[RecognitionOptions]:
     """The options that the preset, the file over it, and the command line over both ask for.
@@ -40,11 +37,7 @@ def asked_options(request: RecognitionRequest, tell: Tell) -> ReadOptions[Recogn
         named = read.explicitly_set
         preset = [t for t in recognition_preset(request.preset).overrides() if t.partition("=")[0] not in named]
         read = read_options(RecognitionOptions, request.config, [*preset, *request.overrides])
-    for remark in read.remarks:
-        if remark.level == "warning":
-            tell(str(remark))
-        else:
-            _log.info("%s", remark)
+    read.tell_remarks(tell)
     return read
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,8 +22,6 @@ from ostinato.runs.folder import CONFIG_FILE
 from ostinato.swap.face_folders import Tell
 from ostinato.swap.request import TrainingRequest
 
-_log = logging.getLogger(__name__)
-
 
 def asked_options(request: TrainingRequest, tell: Tell) -> ReadOptions[SwapOptions]:
     """The options that the file and the command line ask for.
@@ -35,11 +32,7 @@ def asked_options(request: TrainingRequest, tell: Tell) -> ReadOptions[SwapOptio
     if request.model is not None:
         overrides.append(f"model.name={request.model.strip().lower().replace('-', '_')}")
     read = read_options(SwapOptions, request.config, overrides)
-    for remark in read.remarks:
-        if remark.level == "warning":
-            tell(str(remark))
-        else:
-            _log.info("%s", remark)
+    read.tell_remarks(tell)
     return read
 
 

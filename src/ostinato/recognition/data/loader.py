@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 
 from ostinato.data.jpeg import ImageError
+from ostinato.data.loader_state import STATE_FORMAT, check_loader_state
 from ostinato.dist.group import Alone, Group
 from ostinato.errors import ArgumentValueError, DataSetError, StateError
 from ostinato.faces.loader import worker_count
@@ -27,8 +28,6 @@ from ostinato.recognition.data.order import BalancedOrder, ImageOrder, ShuffledO
 from ostinato.recognition.data.source import Source
 
 _log = logging.getLogger(__name__)
-
-_STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ class RecognitionLoader:
     def state_dict(self) -> dict[str, Any]:
         """What is needed to go on at the same place, on any number of ranks; the same on every rank."""
         return {
-            "format": _STATE_FORMAT,
+            "format": STATE_FORMAT,
             "position": self._position,
             "seed": self._seed,
             "images": len(self._source),
@@ -184,16 +183,7 @@ class RecognitionLoader:
 
         :raises StateError: the state is of another format, or of a run with another seed.
         """
-        if state["format"] != _STATE_FORMAT:
-            raise StateError(
-                f"The loader's state has format {state['format']}; this version reads format {_STATE_FORMAT}.",
-                advice="Use the version of Ostinato that wrote it.",
-            )
-        if state["seed"] != self._seed:
-            raise StateError(
-                f"The loader's state belongs to seed {state['seed']}, and this loader has seed {self._seed}.",
-                advice="Continue with the seed the run was started with.",
-            )
+        check_loader_state(state, self._seed)
         now = self.state_dict()
         changed = [name for name in ("images", "classes", "balanced") if state[name] != now[name]]
         if changed:
