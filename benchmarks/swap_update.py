@@ -136,6 +136,15 @@ def bare_step(name: str, variant: str, batch: Batch) -> Step:
     return step
 
 
+def why_not_compiled(device: torch.device) -> str | None:
+    """None where torch.compile works on ``device``, else its reason."""
+    try:
+        torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=device))
+    except Exception as error:  # inductor raises many kinds, all of which mean the same here
+        return str(error).strip().splitlines()[0]
+    return None
+
+
 def measure(steps: dict[str, Step], rounds: int, device: torch.device) -> dict[str, list[tuple[float, float]]]:
     """(seconds by the clock, CPU-seconds) of every step, round by round, after one round to warm up."""
     times: dict[str, list[tuple[float, float]]] = {label: [] for label in steps}
@@ -165,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="+", default=["original", "lightweight"])
     parser.add_argument("--threads", nargs="+", type=int, default=sorted({1, min(2, os.cpu_count() or 1)}))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["float32", "channels_last", "bfloat16"])
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
     parser.add_argument("--batch-size", type=int, default=16, help="faces per side")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu")
@@ -182,6 +191,9 @@ def main() -> None:
             for variant in arguments.variants:
                 if variant == "bfloat16" and not (computes_half_precision_fast(device) or arguments.slow_bfloat16):
                     print("bfloat16 is left out: this processor only emulates it (--slow-bfloat16 measures it)")
+                    continue
+                if variant == "compile" and (reason := why_not_compiled(device)):
+                    print(f"compile is left out: {reason}")
                     continue
                 if variant != "float32":
                     steps[f"bare {variant}"] = bare_step(name, variant, batch)
