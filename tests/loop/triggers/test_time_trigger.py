@@ -1,21 +1,34 @@
 from __future__ import annotations
 
-from hypothesis import given
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ostinato.loop import TimeTrigger
 
+PERIODS = [0.1, 0.25, 0.3, 1, 2.5, 10, Fraction(1, 3), Fraction(2, 7)]
+
+
+def boundaries_reached(time: float, period: float | Fraction) -> int:
+    """How many multiples of the period, as the clock tells them, do not lie after a time."""
+    exact = Fraction(str(period))
+    number = int(Fraction(str(time)) // exact)
+    return number + (float((number + 1) * exact) <= time)
+
 
 @given(
-    period=st.sampled_from([0.1, 0.25, 0.3, 1, 2.5, 10]),
+    period=st.sampled_from(PERIODS),
     gaps=st.lists(st.floats(0, 7, allow_nan=False), max_size=40),
     cuts=st.sets(st.integers(0, 40)),
 )
-def test_it_never_fires_twice_within_a_period_whatever_the_resumes(stand_in, period, gaps, cuts) -> None:
+@example(period=0.25, gaps=[1.9999999999999991, 0.125], cuts=set())
+def test_it_fires_once_when_boundaries_were_reached_whatever_the_resumes(stand_in, period, gaps, cuts) -> None:
     trainer = stand_in()
     trigger = TimeTrigger(period)
     trigger.initialize(trainer)
-    fired = []
+    reached = 0
     for place, gap in enumerate(gaps):
         if place in cuts:
             state = trigger.state_dict()
@@ -23,11 +36,17 @@ def test_it_never_fires_twice_within_a_period_whatever_the_resumes(stand_in, per
             trigger.load_state_dict(state)
             trigger.initialize(trainer)
         trainer.elapsed_time += gap
-        if trigger(trainer):
-            fired.append(trainer.elapsed_time)
-    assert len(fired) <= trainer.elapsed_time / period + 1e-9
-    numbers = [round(time / period, 9) // 1 for time in fired]
-    assert numbers == sorted(set(numbers))
+        before, reached = reached, boundaries_reached(trainer.elapsed_time, period)
+        assert trigger(trainer) == (reached > before)
+
+
+@pytest.mark.parametrize("period", PERIODS)
+def test_time_that_stands_on_a_boundary_fires_once(stand_in, period) -> None:
+    trigger = TimeTrigger(period)
+    trigger.initialize(stand_in())
+    for number in range(1, 50):
+        time = float(number * Fraction(str(period)))
+        assert [trigger(stand_in(elapsed_time=time)) for _ in range(2)] == [True, False], number
 
 
 def test_a_tenth_of_a_second_is_met_at_each_tenth(stand_in) -> None:
