@@ -121,6 +121,21 @@ def test_what_changes_on_resume_is_shown(ostinato: Ostinato, people: Path, run: 
     assert any(line.startswith("coverage 100 kept, 80 asked for (fixed:") for line in shown)
 
 
+def test_an_option_is_called_without_effect_only_where_the_run_s_own_options_leave_it_none(
+    ostinato: Ostinato, people: Path, tmp_path: Path
+) -> None:
+    words = command(people, tmp_path / "run", "-s", "1")
+    limited = ["--set", "optimizer.gradient_clipping=norm", "--set", "optimizer.clipping_value=2"]
+    assert ostinato(*words, "-i", "1", *limited)[0] == 0
+    status, text = ostinato(*words, "-i", "2", "--set", "optimizer.clipping_value=3")
+    assert status == 0
+    assert "clipping_value   2 -> 3   (updatable, applied)" in text
+    assert "has no effect" not in text
+    status, text = ostinato(*words, "-i", "3", "--set", "optimizer.autoclip_history=5")
+    assert status == 0
+    assert "optimizer.autoclip_history = 5 has no effect: gradient_clipping is not autoclip" in text
+
+
 def test_all_mistakes_in_options_are_told_at_once_and_no_run_is_made(
     ostinato: Ostinato, people: Path, tmp_path: Path
 ) -> None:

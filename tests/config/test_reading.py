@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.config import Options, Problem, SwapOptions, check_together, load_options, option, read_options
+from ostinato.config import (
+    LossOptions,
+    OptimizerOptions,
+    Options,
+    Problem,
+    SwapOptions,
+    check_together,
+    load_options,
+    option,
+    read_options,
+)
 from ostinato.config.names import NameRefused, Names
 from ostinato.config.text_file import LARGEST_BYTES
 from ostinato.config.yaml_file import read_yaml
@@ -320,13 +330,24 @@ def test_a_value_out_of_the_usual_range_is_taken_with_a_remark(caplog: pytest.Lo
 
 
 def test_only_a_setting_that_was_asked_for_is_called_without_effect() -> None:
-    quiet = read_options(SwapOptions, None, ["penalized_mask_loss=false"])
-    told = read_options(SwapOptions, None, ["penalized_mask_loss=false", "eye_multiplier=5"])
+    told: list[str] = []
+    for further in ([], ["eye_multiplier=5"]):
+        read = read_options(SwapOptions, None, ["penalized_mask_loss=false", *further])
+        read.tell_idle(read.options, told.append)
 
-    assert quiet.remarks == ()
-    assert [str(remark) for remark in told.remarks] == [
-        "options: loss.eye_multiplier = 5 has no effect: it needs penalized_mask_loss, which is off",
-    ]
+    assert told == ["options: loss.eye_multiplier = 5 has no effect: it needs penalized_mask_loss, which is off"]
+
+
+def test_whether_an_option_has_an_effect_is_judged_beside_those_that_will_be_used() -> None:
+    read = read_options(SwapOptions, None, ["clipping_value=3", "mouth_multiplier=4"])
+    used = SwapOptions(
+        optimizer=OptimizerOptions(gradient_clipping="norm", clipping_value=3.0),
+        loss=LossOptions(penalized_mask_loss=False, mouth_multiplier=4),
+    )
+    told: list[str] = []
+    read.tell_idle(used, told.append)
+
+    assert told == ["options: loss.mouth_multiplier = 4 has no effect: it needs penalized_mask_loss, which is off"]
 
 
 @given(st.text())

@@ -102,4 +102,7 @@ def test_values_out_of_range_are_refused(override: str) -> None:
     ],
 )
 def test_an_option_without_effect_is_remarked_on(overrides: list[str], idle: str) -> None:
-    assert [remark.path for remark in _read(*overrides).remarks] == [idle]
+    told: list[str] = []
+    read = _read(*overrides)
+    read.tell_idle(read.options, told.append)
+    assert [line.split()[1] for line in told] == [idle]

@@ -28,7 +28,7 @@ class ReadOptions(Generic[T]):
 
     :ivar options: every option; those that were not given have their defaults.
     :ivar explicitly_set: dotted paths of the options that the file or the command line named.
-    :ivar remarks: what is worth saying and no mistake.
+    :ivar remarks: what is worth saying of single values and no mistake.
     """
 
     options: T
@@ -43,6 +43,16 @@ class ReadOptions(Generic[T]):
             else:
                 _log.info("%s", remark)
 
+    def tell_idle(self, used: T, tell: Callable[[str], None]) -> None:
+        """Say of options that the user named that they have no effect beside the others.
+
+        :param used: the options as they will be used: those of a resumed run are not those that were read.
+        """
+        for conflict in used.idle():
+            path = conflict.paths[0]
+            if path in self.explicitly_set:
+                tell(f"options: {path} = {show(value_at(used, path))} has no effect: {conflict.message}")
+
 
 def load_options(model: type[T], path: Path | str | None = None, overrides: Sequence[str] = ()) -> T:
     """The options of a new run: the file's values, over them those of the command line, defaults for the rest.
@@ -56,14 +66,15 @@ def load_options(model: type[T], path: Path | str | None = None, overrides: Sequ
     :raises ConfigError: with every mistake; field ``problems`` is a list of ``Problem``.
     """
     read = read_options(model, path, overrides)
-    read.tell_remarks(lambda warning: _log.warning("%s", warning))
+    read.tell_remarks(_log.warning)
+    read.tell_idle(read.options, _log.warning)
     check_together(read.options)
     return read.options
 
 
 def read_options(model: type[T], path: Path | str | None = None, overrides: Sequence[str] = ()) -> ReadOptions[T]:
-    """Like :func:`load_options`, with what was explicitly set and what is to be remarked, and without the checks
-    across options (:func:`check_together`).
+    """Like :func:`load_options`, with what was explicitly set and what is to be remarked, and without looking across
+    options (:func:`check_together`, :meth:`ReadOptions.tell_idle`).
     """
     names = Names(model)
     command_line = _read_overrides(overrides, names)
@@ -76,15 +87,7 @@ def read_options(model: type[T], path: Path | str | None = None, overrides: Sequ
         remarks = file_remarks + remarks
     if problems:
         raise _error(problems)
-    options = build(model, values)
-    explicit = frozenset(values)
-    for conflict in options.idle():
-        if conflict.paths[0] in explicit:
-            message = (
-                f"{conflict.paths[0]} = {show(value_at(options, conflict.paths[0]))} has no effect: {conflict.message}"
-            )
-            remarks.append(Remark("warning", Place("options"), message, conflict.paths[0]))
-    return ReadOptions(options, explicit, tuple(remarks))
+    return ReadOptions(build(model, values), frozenset(values), tuple(remarks))
 
 
 def check_together(options: Options, whose: str = "options") -> None:

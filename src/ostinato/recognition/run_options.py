@@ -41,7 +41,9 @@ def asked_options(request: RecognitionRequest, tell: Tell) -> ReadOptions[Recogn
     return read
 
 
-def new_run_options(read: ReadOptions[RecognitionOptions], folder: Path | None = None) -> RecognitionOptions:
+def new_run_options(
+    read: ReadOptions[RecognitionOptions], tell: Tell, folder: Path | None = None
+) -> RecognitionOptions:
     """The options of a new run; a seed is drawn where none was given.
 
     :param folder: where the run will live. A run that was cut off there before its first save keeps the seed it had
@@ -49,6 +51,7 @@ def new_run_options(read: ReadOptions[RecognitionOptions], folder: Path | None =
     :raises ConfigError: options make no sense together.
     """
     check_together(read.options)
+    read.tell_idle(read.options, tell)
     return with_seed(read.options, None if folder is None else folder / CONFIG_FILE)
 
 
@@ -75,6 +78,7 @@ def resumed_options(
             asked=asked,
         )
     tell(result.describe(shown_name(request.run_folder.name or request.run_folder), loaded.iteration, session))
+    read.tell_idle(result.effective, tell)
     return result.effective
 
 

@@ -131,7 +131,7 @@ def open_training(
         source = open_images(request, read.options, stack)
         prepared: _Prepared | None = None
         if group.broadcast(not run.names()):
-            options = group.broadcast(new_run_options(read, run.path))
+            options = group.broadcast(new_run_options(read, tell, run.path))
             require_same_options(read.options.model_copy(update={"seed": options.seed}), group)
             prepared = _prepare(request, options, source, None, group, device, build, tell)
         store, loaded = _open_store(run, group, stack)
@@ -141,7 +141,7 @@ def open_training(
             require_same_options(options, group)
             prepared = _prepare(request, options, source, loaded, group, device, build, tell)
         elif prepared is None:  # somebody took away what was there a moment ago
-            options = group.broadcast(new_run_options(read, run.path))
+            options = group.broadcast(new_run_options(read, tell, run.path))
             prepared = _prepare(request, options, source, None, group, device, build, tell)
         if loaded is not None and loaded.iteration >= prepared.total:
             tell(_finished(loaded.iteration, prepared.total))

@@ -36,7 +36,7 @@ def asked_options(request: TrainingRequest, tell: Tell) -> ReadOptions[SwapOptio
     return read
 
 
-def new_run_options(read: ReadOptions[SwapOptions], folder: Path | None = None) -> SwapOptions:
+def new_run_options(read: ReadOptions[SwapOptions], tell: Tell, folder: Path | None = None) -> SwapOptions:
     """The options of a new run; a seed is drawn where none was given.
 
     :param folder: where the run will live. A run that was cut off there before its first save keeps the seed it had
@@ -44,6 +44,7 @@ def new_run_options(read: ReadOptions[SwapOptions], folder: Path | None = None) 
     :raises ConfigError: options make no sense together.
     """
     check_together(read.options)
+    read.tell_idle(read.options, tell)
     return with_seed(read.options, None if folder is None else folder / CONFIG_FILE)
 
 
@@ -64,6 +65,7 @@ def resumed_options(
             _other_changes(loaded, request),
         )
     )
+    read.tell_idle(result.effective, tell)
     return result.effective
 
 

@@ -113,7 +113,7 @@ def open_training(
             tell("-i 0 asks for no iterations, so nothing was trained and nothing was saved.")
             yield None
             return
-        prepared = _prepare(request, new_run_options(read, run.path), folders, device, tell, is_new=True)
+        prepared = _prepare(request, new_run_options(read, tell, run.path), folders, device, tell, is_new=True)
     run.open(recipe=RECIPE)
     with contextlib.closing(run), contextlib.ExitStack() as stack:
         _refuse_other_recipe(run)
@@ -128,7 +128,7 @@ def open_training(
             options = resumed_options(read, loaded, request, next_number(run.sessions), tell)
             prepared = _prepare(request, options, folders, device, tell, is_new=False)
         elif prepared is None:  # somebody took away what was there a moment ago
-            prepared = _prepare(request, new_run_options(read, run.path), folders, device, tell, is_new=True)
+            prepared = _prepare(request, new_run_options(read, tell, run.path), folders, device, tell, is_new=True)
         if loaded is None:
             tell(
                 f"new run {shown_name(request.run_folder)}: model {prepared.options.model.name}, sides "
@@ -511,7 +511,7 @@ def summary_options(request: TrainingRequest, tell: Tell) -> tuple[SwapOptions, 
     run = RunFolder(request.run_folder)
     loaded = run.load_newest() if run.names() else None
     if loaded is None:
-        return new_run_options(read), tuple(request.folders) or ("a", "b")
+        return new_run_options(read, tell), tuple(request.folders) or ("a", "b")
     return merged_options(read, loaded, request).effective, stored_sides(loaded)
 
 
