@@ -52,6 +52,19 @@ def test_we_read_what_the_library_writes(tmp_path: Path) -> None:
         assert found[name].view(-1).view(torch.uint8).equal(tensor.view(-1).view(torch.uint8))
 
 
+def test_tensors_that_are_not_wanted_are_verified_and_left_out(tmp_path: Path) -> None:
+    tensors = _every_kind()
+    record = Files().write(tmp_path / "f", lambda: tensor_pieces(tensors))
+    found = read_tensors(tmp_path / "f", record, lambda name: name in ("single", "turned", "empty"))
+    assert found.keys() == {"single", "turned", "empty"}
+    assert found["turned"].equal(tensors["turned"])
+    content = bytearray((tmp_path / "f").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "f").write_bytes(bytes(content))
+    with pytest.raises(ChecksumMismatchError, match="checksum"):
+        read_tensors(tmp_path / "f", record, lambda name: False)
+
+
 def test_a_loaded_generator_state_can_be_used(tmp_path: Path) -> None:
     # torch reads generator states with instructions that need an even address; a state at an odd place in a shared
     # block killed the process.

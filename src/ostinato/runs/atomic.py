@@ -375,14 +375,20 @@ class CheckedReader:
         self.read_into(memoryview(content))
         return bytes(content)
 
+    def skip(self, size: int) -> None:
+        """Read the next ``size`` bytes for the comparison alone, in pieces."""
+        buffer = memoryview(bytearray(min(PIECE_BYTES, size)))
+        while size:
+            piece = buffer[:size]
+            self.read_into(piece)
+            size -= len(piece)
+
     def finish(self) -> None:
         """Read what is left and compare.
 
         :raises ChecksumMismatchError: the content is another one than the record says.
         """
-        buffer = memoryview(bytearray(min(PIECE_BYTES, self._left)))
-        while self._left:
-            self.read_into(buffer[: self._left])
+        self.skip(self._left)
         if self._digest.hexdigest() != self._record.sha256:
             if self._only_zeros and self._record.bytes:
                 raise ChecksumMismatchError("holds only zero bytes")

@@ -39,12 +39,11 @@ from ostinato.runs.retention import RetentionPolicy, policy_of, to_delete
 from ostinato.runs.save_errors import explained
 from ostinato.runs.sessions import Session, next_number, sessions_at_save
 from ostinato.runs.verification import read_generation, verify_generation
-from ostinato.runs.view import GENERATIONS, RunView
+from ostinato.runs.view import DAMAGED, GENERATIONS, RunView
 
 _log = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.yaml"
-DAMAGED = "damaged"
 
 TakeIn = Callable[[Path], Mapping[str, FileRecord]]
 """Puts files that others have written into a folder."""
@@ -233,6 +232,8 @@ class RunFolder(RunView):
             evict(self.files, self.generations_path, [name for name in unwanted if name in marked])
 
     def _find_identity(self, recipe: str) -> RunIdentity:
+        if not (self.path / RUN_FILE).exists() and not self.names() and not self.journal.find_out().exists:
+            self.journal.begin(now())  # before run.json, so that a run that has lost its journal never looks new
         manifests = self.scan().manifests
         recorded = RunIdentity.from_manifest(manifests[-1].run) if manifests else None
         try:
@@ -263,15 +264,16 @@ class RunFolder(RunView):
         """Read every byte of every generation: what is wrong, by name, oldest first; an empty list means whole."""
         return {str(name): verify_generation(self.generations_path / str(name)) for name in self.names()}
 
-    def read(self, which: int | str) -> LoadedGeneration:
+    def read(self, which: int | str, read: Callable[[Path], LoadedGeneration] = read_generation) -> LoadedGeneration:
         """One generation, verified while it is read. Those that a restore set aside can be read too.
 
+        :param read: reads and verifies the generation in a folder.
         :raises BadInputError: there is none of this name.
         :raises DamagedRunError: it is not whole.
         """
         name = self.find(which)
         try:
-            return read_generation(self.locate(name))
+            return read(self.locate(name))
         except DamagedGenerationError as error:
             raise self.damaged(error.damage) from error
 
@@ -303,8 +305,9 @@ class RunFolder(RunView):
             if self.is_open:
                 self._sessions = loaded.sessions
             return loaded
-        if damage or self._shows_lost_state():
-            raise self._all_damaged(damage)
+        lost = "" if damage else self.lost_state()
+        if damage or lost:
+            raise self._all_damaged(damage, lost)
         return None
 
     def load(self, which: int | str | Path) -> LoadedGeneration:
@@ -378,18 +381,10 @@ class RunFolder(RunView):
             damage=[damage],
         )
 
-    def _shows_lost_state(self) -> bool:
-        places = [self.generations_path / DAMAGED, self.generations_path / SET_ASIDE]
-        return any(path.is_dir() and any(path.iterdir()) for path in places) or self.journal.tells_of_commits()
-
-    def _all_damaged(self, damage: Sequence[Damage]) -> DamagedRunError:
-        if damage:
-            lines = "\n".join(f"  {found}." for found in damage)
-            what = f"The run {self.path} holds {len(damage)} generation(s), and none of them is whole:\n{lines}"
-        else:
-            what = f"The run {self.path} has been saved before, but no usable generation is left in {GENERATIONS}/."
+    def _all_damaged(self, damage: Sequence[Damage], lost: str) -> DamagedRunError:
+        lines = "\n".join(f"  {found}." for found in damage)
         return DamagedRunError(
-            what,
+            lost or f"The run {self.path} holds {len(damage)} generation(s), and none of them is whole:\n{lines}",
             advice="Nothing was changed. Put the files back from a backup, or look into generations/damaged and "
             "generations/set-aside; to start over, choose an empty folder.",
             folder=self.path,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,15 +118,16 @@ def check_storable(name: str, tensor: Tensor) -> None:
         )
 
 
-def read_tensors(path: Path, record: FileRecord) -> dict[str, Tensor]:
-    """All tensors of a file, read once and verified on the way.
+def read_tensors(path: Path, record: FileRecord, wanted: Callable[[str], bool] | None = None) -> dict[str, Tensor]:
+    """The tensors of a file, read once and verified on the way.
 
+    :param wanted: whether the tensor of a name is needed; None for all. The others are verified and take no memory.
     :return: CPU tensors, each in memory of its own: torch's generators refuse states at odd addresses.
     :raises ChecksumMismatchError: the file is not what its record says, or no safetensors file.
     """
     with CheckedReader(path, record) as reader:
         try:
-            tensors = _read_all(reader, record.bytes)
+            tensors = _read_wanted(reader, record.bytes, wanted)
         except _NOT_OURS as error:
             reader.finish()  # that it is not what was written explains more than what it looks like now
             raise ChecksumMismatchError(f"is no safetensors file: {error}") from error
@@ -205,13 +206,16 @@ def _parse_header(text: bytes, size: int) -> tuple[list[TensorPlace], dict[str, 
     return places, metadata
 
 
-def _read_all(reader: CheckedReader, size: int) -> dict[str, Tensor]:
+def _read_wanted(reader: CheckedReader, size: int, wanted: Callable[[str], bool] | None) -> dict[str, Tensor]:
     length = _header_length(reader.read(min(8, size)), size)
     places, _ = _parse_header(reader.read(length), size)
     tensors: dict[str, Tensor] = {}
     for place in sorted(places, key=lambda place: (place.start, place.end)):
+        if wanted is not None and not wanted(place.name):
+            reader.skip(place.end - place.start)
+            continue
         tensor = torch.empty(place.shape, dtype=place.dtype)
         if place.end > place.start:
             reader.read_into(bytes_of(tensor.view(-1).view(torch.uint8)))
         tensors[place.name] = tensor
-    return {place.name: tensors[place.name] for place in places}
+    return {place.name: tensors[place.name] for place in places if place.name in tensors}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -27,7 +28,7 @@ from ostinato.runs.part_names import PartName
 from ostinato.runs.sessions import Session
 from ostinato.runs.shared_files import OPTIMIZER_PREFIX, SharedFiles, is_checked_by
 from ostinato.runs.tensor_file import read_tensors
-from ostinato.runs.tree import unpack_tree
+from ostinato.runs.tree import Tree, unpack_tree
 
 
 def verify_generation(folder: Path) -> list[Damage]:
@@ -64,8 +65,6 @@ def read_generation(folder: Path, rank: int = 0, size: int = 1) -> LoadedGenerat
         if PartName.parse(name) is not None and is_checked_by(name, rank, size):
             blaming(folder, name, lambda name=name, record=record: check_file(folder / name, record))
     shared = SharedFiles(folder, manifest)
-    state = read_json(folder, manifest, STATE_FILE)
-    state_tensors = _read_tensors(folder, manifest, STATE_TENSORS)
     model = _read_tensors(folder, manifest, MODEL_FILE)
     optimizer = None
     if OPTIMIZER_FILE in manifest.files:
@@ -74,6 +73,28 @@ def read_generation(folder: Path, rank: int = 0, size: int = 1) -> LoadedGenerat
         optimizer = using(
             folder, OPTIMIZER_FILE, lambda: unpack_tree(raw["optimizer"], tensors, shared.leaves(OPTIMIZER_PREFIX))
         )
+    return _assemble(folder, manifest, model, optimizer, shared)
+
+
+def read_weights(folder: Path, wanted: Callable[[str], bool]) -> LoadedGeneration:
+    """What it takes to use a part of a trained model: the generation without its optimizer, and of its weights some.
+
+    Verified are the files that are read, all of their bytes, and no others.
+
+    :param wanted: whether the weight of a name is needed; the others take no memory.
+    :raises DamagedGenerationError: as :func:`read_generation`.
+    :raises OSError: as :func:`read_generation`.
+    """
+    manifest = read_manifest_of(folder)
+    model = _read_tensors(folder, manifest, MODEL_FILE, wanted)
+    return _assemble(folder, manifest, model, None, SharedFiles(folder, manifest))
+
+
+def _assemble(
+    folder: Path, manifest: Manifest, model: Mapping[str, Tensor], optimizer: Tree, shared: SharedFiles
+) -> LoadedGeneration:
+    state = read_json(folder, manifest, STATE_FILE)
+    state_tensors = _read_tensors(folder, manifest, STATE_TENSORS)
 
     def assemble() -> LoadedGeneration:
         if state["iteration"] != manifest.iteration:
@@ -91,9 +112,11 @@ def read_generation(folder: Path, rank: int = 0, size: int = 1) -> LoadedGenerat
     return using(folder, STATE_FILE, assemble)
 
 
-def _read_tensors(folder: Path, manifest: Manifest, name: str) -> dict[str, Tensor]:
-    """The tensors of a file, none where the manifest has no such file (and the model must have one)."""
+def _read_tensors(
+    folder: Path, manifest: Manifest, name: str, wanted: Callable[[str], bool] | None = None
+) -> dict[str, Tensor]:
+    """The wanted tensors of a file, none where the manifest has no such file (and the model must have one)."""
     if name not in manifest.files and name != MODEL_FILE:
         return {}
     record = blaming(folder, name, lambda: recorded(manifest, name))
-    return blaming(folder, name, lambda: read_tensors(folder / name, record))
+    return blaming(folder, name, lambda: read_tensors(folder / name, record, wanted))

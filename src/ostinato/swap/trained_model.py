@@ -11,7 +11,9 @@ from ostinato.config import SwapOptions, resume
 from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError, DamagedRunError, UsageError
 from ostinato.faces.sample import CropSettings
+from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.folder import RunFolder
+from ostinato.runs.verification import read_weights
 from ostinato.swap.face_folders import crop_settings
 from ostinato.swap.models import InferenceModel
 from ostinato.swap.training import build_swap_model, stored_sides
@@ -63,6 +65,8 @@ def load_trained_model(
 ) -> TrainedModel:
     """Read a model from its run. Nothing is written, and a training that runs there is not disturbed.
 
+    Only the encoder and the decoder of the direction come into memory, and nothing of the optimizer.
+
     :param generation: an iteration or a generation's name; None for the newest whole one.
     :raises BadInputError: there is no such run, generation or side.
     :raises DamagedRunError: what is there cannot be read whole.
@@ -74,7 +78,12 @@ def load_trained_model(
             advice="Give the folder that was given to -m when the model was trained.",
             folder=str(run_folder),
         )
-    loaded = run.load_newest() if generation is None else run.read(generation)
+    decoder = f"decoder_{direction.target}."
+
+    def read(folder: Path) -> LoadedGeneration:
+        return read_weights(folder, lambda name: name.startswith(("encoder.", decoder)))
+
+    loaded = run.load_newest(read) if generation is None else run.read(generation, read)
     if loaded is None:
         raise BadInputError(
             f"The run in {shown_name(run_folder)} has saved nothing yet.",
@@ -88,9 +97,11 @@ def load_trained_model(
                 f"The run has no side {side}.", advice=f"Its sides are: {', '.join(sides)}.", side=side, sides=sides
             )
     options = resume(loaded.options, SwapOptions(), ()).effective
-    whole = build_swap_model(options, sides)
+    with torch.device("meta"):
+        model = build_swap_model(options, sides).inference_model(direction.target)
     try:
-        whole.load_state_dict(dict(loaded.model))
+        weights = {name.replace(decoder, "decoder.", 1): weight for name, weight in loaded.model.items()}
+        model.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise DamagedRunError(
             f"The weights in {shown_name(run_folder)} do not fit a model of the kind {options.model.name}.",
@@ -98,7 +109,6 @@ def load_trained_model(
             folder=str(run_folder),
             damage=[],
         ) from error
-    model = whole.inference_model(direction.target)
     model.eval()
     model.to(device)
     crop = crop_settings(options, max(model.input_size, *model.output_sizes))

@@ -103,3 +103,10 @@ def test_icnr_acts_only_in_front_of_a_shuffle() -> None:
     initialize(made, generator(), icnr_init=True)
     assert torch.equal(made[1].weight[:4], made[1].weight[4:8])
     assert not torch.equal(made[0].weight[:2], made[0].weight[2:4])
+
+
+def test_a_model_without_memory_is_left_as_it_is() -> None:
+    with torch.device("meta"):
+        layer = Convolution(3, 4, 3)
+    initialize(layer, torch.Generator().manual_seed(1), conv_aware_init=True)
+    assert layer.weight.is_meta

@@ -58,7 +58,8 @@ def initialize(
 ) -> None:
     """Fill every weight of a new model: He uniform for convolutions, Glorot uniform for dense layers, biases 0.
 
-    :param module: its layers are visited in the order in which they were added.
+    :param module: its layers are visited in the order in which they were added. One on the device ``meta``, which has
+        shapes and no memory, is left as it is.
     :param generator: a generator on the CPU.
     :param icnr_init: start convolutions in front of a depth-to-space layer by :func:`icnr`.
     :param conv_aware_init: start all convolutions by :func:`convolution_aware`.
@@ -71,6 +72,8 @@ def initialize(
         elif isinstance(layer, Dense):
             initializer = glorot_uniform
         else:
+            continue
+        if layer.weight.is_meta:
             continue
         with torch.no_grad():
             layer.weight.copy_(initializer(tuple(layer.weight.shape), generator))
