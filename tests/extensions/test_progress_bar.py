@@ -28,9 +28,10 @@ def run(stop: Any, *bars: ProgressBar, updates_per_epoch: int | None = None, unt
     trainer.run()
 
 
-def test_elsewhere_than_on_a_terminal_each_display_is_a_line() -> None:
+@pytest.mark.parametrize("stop", [(50, "iteration"), [lambda trainer: False, (50, "iteration"), (1, "epoch")]])
+def test_elsewhere_than_on_a_terminal_each_display_is_a_line(stop: Any) -> None:
     lines: list[str] = []
-    run((50, "iteration"), ProgressBar(None, 20, 10, write=lines.append))
+    run(stop, ProgressBar(None, 20, 10, write=lines.append))
     assert lines == [
         "[####......] 40.00% · 20 iterations · 0.5 iterations/s · 0:01:00 left",
         "[########..] 80.00% · 40 iterations · 0.5 iterations/s · 0:00:20 left",

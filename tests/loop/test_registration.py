@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.loop import Extension, IntervalTrigger, Trainer
+from ostinato.loop import Extension, IntervalTrigger, OnceTrigger, Trainer
 from ostinato.loop.registration import describe_trigger
 
 NAMES = st.sampled_from(["plot", "plot_1", "plot_2", "plot_1_1", "Save", None])
@@ -116,7 +116,7 @@ def test_hooks_go_in_the_same_order(counting_updater, priorities) -> None:
     assert events == [(hook, number) for hook in ("restore", "initialize", "finalize") for number in order]
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a\\b", "a\nb", "a\x7fb", "training"])
+@pytest.mark.parametrize("name", ["", "a/b", "a\\b", "a\nb", "a\x7fb", "a\x85b", "training"])
 def test_a_name_that_cannot_be_one_is_refused_with_the_name(counting_updater, name) -> None:
     with pytest.raises(ValueError) as caught:
         Trainer(counting_updater(), None).extend(plot, name)
@@ -138,6 +138,22 @@ def test_what_is_no_name_extension_priority_or_trigger_is_refused_with_the_value
     with pytest.raises(TypeError, match="must be callable, and 'plot' is not"):
         trainer.extend("plot")
     assert trainer.state_dict()["triggers"] == {}  # nothing of all that was taken in
+
+
+def test_a_class_in_place_of_an_object_is_refused_and_told_how_to_make_one(counting_updater) -> None:
+    trainer = Trainer(counting_updater(), None)
+    with pytest.raises(TypeError, match=r"Plain is a class of extensions.*extend\(Plain\(\.\.\.\)\)"):
+        trainer.extend(Plain)
+    with pytest.raises(TypeError, match=r"OnceTrigger is a class of triggers.*OnceTrigger\(\.\.\.\)"):
+        trainer.extend(plot, trigger=OnceTrigger)
+    with pytest.raises(TypeError, match="OnceTrigger is a class of triggers"):
+        Trainer(counting_updater(), [(5, "iteration"), OnceTrigger])
+
+
+@pytest.mark.parametrize("extensions", [Plain(), "plot", 5])
+def test_what_is_no_list_of_extensions_is_refused(counting_updater, extensions) -> None:
+    with pytest.raises(TypeError, match=r"extensions must be a list of extensions, not .*\[extension\]"):
+        Trainer(counting_updater(), None, extensions=extensions)
 
 
 def test_the_same_object_twice_is_refused_with_its_name(counting_updater) -> None:

@@ -14,6 +14,7 @@ from rank_threads import on_threads
 from ostinato.errors import BadInputError, StateError
 from ostinato.extensions import StackDump
 from ostinato.loop import Extension, IntervalTrigger, LimitTrigger, Trainer, report
+from ostinato.loop.triggers import EarlyStoppingTrigger
 
 
 class Killed(BaseException):
@@ -420,18 +421,50 @@ def test_extensions_are_found_by_name_and_named_by_object(counting_updater) -> N
 
 @pytest.mark.parametrize(
     ("stop", "length", "expected"),
-    [((10, "iteration"), None, 10), ((1.5, "epoch"), 3, 5), ((2, "epoch"), None, None), (None, 3, None)],
+    [
+        ((10, "iteration"), None, 10),
+        ((1.5, "epoch"), 3, 5),
+        ((2, "epoch"), None, None),
+        (None, 3, None),
+        ([(10, "iteration"), (2, "epoch"), "1sec"], None, 10),
+        ([(10, "iteration"), (2, "epoch"), "1sec"], 3, 6),
+        (LimitTrigger(10, "iteration") & LimitTrigger(2, "epoch"), 3, None),
+        (EarlyStoppingTrigger(monitor="loss", max_trigger=(4, "epoch")), 5, 20),
+        ([lambda trainer: False], 3, None),
+    ],
 )
 def test_the_last_iteration_is_known_from_the_limit(counting_updater, stop, length, expected) -> None:
     assert Trainer(counting_updater(length), stop).max_iteration == expected
 
 
-def test_a_trigger_written_as_a_fraction_of_the_training_knows_the_limit(counting_updater) -> None:
-    fired = []
-    trainer = Trainer(counting_updater(), LimitTrigger(10, "iteration"))
-    trainer.extend(lambda t: fired.append(t.updater.state.iteration), name="f", trigger="0.3dur")
+@pytest.mark.parametrize(
+    "stop",
+    [
+        LimitTrigger(10, "iteration"),
+        [(10, "iteration"), lambda trainer: False],
+        [EarlyStoppingTrigger(monitor="loss"), (12, "iteration"), (10, "iteration")],
+        LimitTrigger(10, "iteration") | LimitTrigger(3600, "second"),
+        EarlyStoppingTrigger(monitor="loss", max_trigger="10it"),
+    ],
+)
+def test_a_trigger_written_as_a_fraction_of_the_training_knows_the_limit(counting_updater, stop) -> None:
+    fired, ends = [], []
+
+    def note(trainer: Any) -> None:
+        fired.append(trainer.updater.state.iteration)
+        ends.append(trainer.max_iteration)
+
+    trainer = Trainer(counting_updater(), stop)
+    trainer.extend(note, name="f", trigger="0.3dur")
     trainer.run()
-    assert fired == [3, 6, 9]
+    assert (fired, ends) == ([3, 6, 9], [10, 10, 10])
+    assert trainer.updater.state.iteration == 10
+
+
+def test_a_limit_that_other_things_need_too_ends_nothing_by_itself(counting_updater) -> None:
+    trainer = Trainer(counting_updater(), LimitTrigger(10, "iteration") & (lambda trainer: False))
+    with pytest.raises(ValueError, match="the end of this training is not known"):
+        trainer.extend(print, trigger="0.3dur")
 
 
 @settings(max_examples=120)
@@ -530,3 +563,13 @@ def test_a_saved_state_that_does_not_fit_is_named_with_its_extension(counting_up
     after.extend(Second(), "log")
     with pytest.raises(StateError, match=r"saved for extension 'log' does not fit it: KeyError: 'b'\. .*another one"):
         after.load_state_dict(before.state_dict())
+
+
+def test_a_saved_state_that_does_not_fit_the_stop_trigger_is_named(counting_updater) -> None:
+    class Stops(IntervalTrigger):
+        def load_state_dict(self, state: Any) -> None:
+            state["b"]
+
+    after = Trainer(counting_updater(), Stops(1, "epoch"))
+    with pytest.raises(StateError, match=r"saved for the stop trigger does not fit it: KeyError: 'b'"):
+        after.load_state_dict(Trainer(counting_updater(), IntervalTrigger(1, "epoch")).state_dict())

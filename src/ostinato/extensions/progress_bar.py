@@ -10,6 +10,7 @@ from ostinato.errors import ArgumentTypeError
 from ostinato.extensions.progress import ProgressDisplay, clock_time
 from ostinato.loop import IntervalTrigger, TrainerView
 from ostinato.loop.triggers import LimitTrigger
+from ostinato.loop.triggers.run_limit import limit_of_run
 from ostinato.loop.triggers.units import exact_number
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ class ProgressBar(ProgressDisplay):
     def initialize(self, trainer: TrainerView) -> None:
         """Find the end of the training, and take the place on the terminal."""
         if self._length is None:
-            stop = getattr(trainer, "stop_trigger", None)
-            self._length = stop if isinstance(stop, LimitTrigger) else None
+            self._length = limit_of_run(getattr(trainer, "stop_trigger", None))
         if self._is_default:
             from rich.console import Console
 

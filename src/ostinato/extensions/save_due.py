@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ostinato.dist import Alone, Group
 from ostinato.dist.per_rank import PerRank, RankStates
+from ostinato.loop.agreement import AGREE_EVERY
 from ostinato.loop.inner_trigger import ask_inside, get_inner_trigger
 from ostinato.loop.protocols import TrainerView
 from ostinato.loop.reporter import is_scalar
-from ostinato.loop.trainer import AGREE_EVERY
 from ostinato.loop.triggers.parts import group_of
 from ostinato.loop.triggers.trigger import Decided, Trigger, decided_by
 

@@ -22,6 +22,9 @@ from ostinato.loop.triggers.trigger import Trigger, decided_by
 if TYPE_CHECKING:
     from ostinato.loop.protocols import TrainerView, TriggerFunction
 
+AGREE_EVERY = 10
+"""Iterations between two agreements on time, signals and requests to stop, in a world of several ranks."""
+
 
 class Agreement:
     """What one run of several ranks agrees on.

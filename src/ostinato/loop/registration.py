@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -91,6 +92,12 @@ class RegistrationList:
                 advice="Open it around the run: with ...: trainer.run()."
                 if hasattr(extension, "__enter__")
                 else "Give a function of the trainer, or an object with __call__.",
+                value=extension,
+            )
+        if isinstance(extension, type) and issubclass(extension, Extension):
+            raise ArgumentTypeError(
+                f"{extension.__name__} is a class of extensions, not one of them.",
+                advice=f"Make one: extend({extension.__name__}(...)).",
                 value=extension,
             )
         unique = self._unique(_wanted_name(extension, name))
@@ -186,7 +193,7 @@ def _wanted_name(extension: Any, name: Any) -> str:
             advice="Pass another name to extend().",
             name=candidate,
         )
-    if not candidate or any(letter in "/\\" or ord(letter) < 32 or ord(letter) == 127 for letter in candidate):
+    if not candidate or any(letter in "/\\" or unicodedata.category(letter) == "Cc" for letter in candidate):
         raise ArgumentValueError(
             f"{candidate!r} cannot be the name of an extension.",
             advice="Use a non-empty text without slashes, backslashes and control characters.",

@@ -25,7 +25,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from ostinato.dist import Alone, Group, RefusingGroup
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, BadInputError, RankFailedError, StateError
+from ostinato.errors import BadInputError, RankFailedError, StateError
 from ostinato.loop.agreement import Agreement
 from ostinato.loop.first_rank_only import refuse_collectives
 from ostinato.loop.notes import add_note
@@ -34,15 +34,13 @@ from ostinato.loop.rank_checks import compare_counters, compare_registrations
 from ostinato.loop.registration import Ranks, Registration, RegistrationList, callable_attribute, describe_trigger
 from ostinato.loop.reporter import scope
 from ostinato.loop.shared_trigger import triggers_of_run
+from ostinato.loop.trainer_arguments import checked_agree_every, checked_extensions, checked_group, checked_updater
 from ostinato.loop.trainer_state import load_trainer_state, trainer_state
 from ostinato.loop.triggers.get_trigger import get_stop_trigger
-from ostinato.loop.triggers.limit_trigger import LimitTrigger
+from ostinato.loop.triggers.run_limit import limit_of_run, limits_of_run
 from ostinato.loop.triggers.stop_memory import StopMemory
 
 _log = logging.getLogger(__name__)
-
-AGREE_EVERY = 10
-"""Iterations between two agreements on time, signals and requests to stop, in a world of several ranks."""
 
 
 class Trainer:
@@ -78,16 +76,18 @@ class Trainer:
         agree_every: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.updater = _checked_updater(updater)
+        self.updater = checked_updater(updater)
         self.stop_trigger: TriggerFunction = get_stop_trigger(stop_trigger)
+        # Found now: while the run lasts, stand-ins take the places of parts of the trigger.
+        self._limits = limits_of_run(self.stop_trigger)
         self._stop_memory = StopMemory(self.stop_trigger)
         self.out = Path(out)
         self.observation: dict[str, Any] = {}
         """The numbers reported in this iteration."""
-        self.group: Group = Alone() if group is None else _checked_group(group)
+        self.group: Group = Alone() if group is None else checked_group(group)
         """The ranks that train together. Refuses collectives where they could not end: in an extension that runs on
         rank 0 only, and after an error."""
-        self._agree_every = _checked_agree_every(agree_every)
+        self._agree_every = checked_agree_every(agree_every)
         self._agreement = Agreement(self.group, self._agree_every, self._accept_stop) if self.group.size > 1 else None
         self._clock = clock
         self._status: Status = "created"
@@ -96,7 +96,7 @@ class Trainer:
         self._wraps: list[WrapCall] | None = []  # None once the loop has begun
         self._earlier_time = 0.0  # elapsed seconds of the processes before this one
         self._started_at: float | None = None  # clock at the end of the restore step; None while it does not run
-        for extension in extensions or ():
+        for extension in checked_extensions(extensions):
             self.extend(extension)
 
     # --- what extensions ask ---------------------------------------------------------------------------------------
@@ -115,16 +115,12 @@ class Trainer:
 
     @property
     def max_iteration(self) -> int | None:
-        """The iteration at which the stop trigger ends the run, if it counts iterations, or epochs of known length."""
-        limit = self.stop_trigger
-        if not isinstance(limit, LimitTrigger):
-            return None
-        if limit.unit == "iteration":
-            return int(limit.limit)
+        """The iteration at which the run ends at the latest, where a limit of iterations or of known epochs tells."""
         length = self.updater.state.updates_per_epoch
-        if limit.unit == "epoch" and length is not None:
-            return math.ceil(limit.limit * length)
-        return None
+        ends = [int(limit.limit) for limit in self._limits if limit.unit == "iteration"]
+        if length is not None:
+            ends += [math.ceil(limit.limit * length) for limit in self._limits if limit.unit == "epoch"]
+        return min(ends, default=None)
 
     @property
     def is_before_training(self) -> bool:
@@ -195,7 +191,7 @@ class Trainer:
             priority=priority,
             ranks=ranks,
             call_before_training=call_before_training,
-            limit=self.stop_trigger if isinstance(self.stop_trigger, LimitTrigger) else None,
+            limit=limit_of_run(self.stop_trigger),
         )
 
     def get_extension(self, name: str) -> ExtensionFunction:
@@ -517,41 +513,3 @@ def _bound(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _nothing(trainer: Trainer) -> None:
     """Runs in place of an extension that belongs to another rank."""
-
-
-def _checked_updater(updater: Any) -> Any:
-    missing = [name for name in ("update", "state_dict", "load_state_dict") if not callable_attribute(updater, name)]
-    missing += [] if hasattr(updater, "state") else ["state"]
-    if missing:
-        raise ArgumentTypeError(
-            f"The updater is a {type(updater).__qualname__}, which has no {missing[0]} and so is none.",
-            advice="Make one of the model, the optimizer and the loader: StandardUpdater(model, optimizer, loader).",
-            value=updater,
-        )
-    return updater
-
-
-def _checked_group(group: Any) -> Any:
-    if not all(callable_attribute(group, name) for name in ("gather", "sum_of", "broadcast", "explain")):
-        raise ArgumentTypeError(
-            f"The group is {group!r}, not the ranks of a job.",
-            advice="Give what open_group() returns, or leave it out in a program of one process.",
-            value=group,
-        )
-    return group
-
-
-def _checked_agree_every(agree_every: Any) -> int:
-    if agree_every is None:
-        return AGREE_EVERY
-    if isinstance(agree_every, bool) or not isinstance(agree_every, int):
-        raise ArgumentTypeError(
-            f"agree_every must be a whole number of iterations, not {agree_every!r}.", value=agree_every
-        )
-    if agree_every < 1:
-        raise ArgumentValueError(
-            f"agree_every must be at least 1 iteration, not {agree_every}.",
-            advice="With 1 the ranks agree in every iteration.",
-            value=agree_every,
-        )
-    return agree_every

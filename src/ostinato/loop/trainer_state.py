@@ -14,6 +14,8 @@ _log = logging.getLogger(__name__)
 
 STATE_FORMAT = 1
 
+_ADVICE = "It may be that of something else that had this name. Register it under another one to start fresh."
+
 
 def trainer_state(
     updater: Updater, registrations: RegistrationList, stop_trigger: TriggerFunction, elapsed_time: float
@@ -65,10 +67,10 @@ def load_trainer_state(
         ):
             load = callable_attribute(owner, "load_state_dict")
             if load is not None and known.name in states:
-                _load(f"{what} {known.name!r}", load, states[known.name])
+                _load(f"{what} {known.name!r}", load, states[known.name], _ADVICE)
     load = callable_attribute(stop_trigger, "load_state_dict")
     if load is not None and state.get("stop_trigger") is not None:
-        load(state["stop_trigger"])
+        _load("the stop trigger", load, state["stop_trigger"], "Stop by the same kind of trigger as the run so far.")
     return float(state["elapsed_time"])
 
 
@@ -93,7 +95,7 @@ def _compare_names(registrations: RegistrationList, saved: set[str], strict: boo
         _log.warning("in the saved state, no longer registered, ignored: %s", ", ".join(gone))
 
 
-def _load(owner: str, load: Callable[[Any], Any], state: Any) -> None:
+def _load(owner: str, load: Callable[[Any], Any], state: Any, advice: str) -> None:
     try:
         load(state)
     except OstinatoError:
@@ -101,6 +103,6 @@ def _load(owner: str, load: Callable[[Any], Any], state: Any) -> None:
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise StateError(
             f"What was saved for {owner} does not fit it: {type(error).__name__}: {error}.",
-            advice="It may be that of something else that had this name. Register it under another one to start fresh.",
+            advice=advice,
             owner=owner,
         ) from error

@@ -13,7 +13,7 @@ from ostinato.loop.triggers.interval_trigger import IntervalTrigger
 from ostinato.loop.triggers.limit_trigger import LimitTrigger
 from ostinato.loop.triggers.time_text import parse_time
 from ostinato.loop.triggers.time_trigger import TimeTrigger
-from ostinato.loop.triggers.trigger import never
+from ostinato.loop.triggers.trigger import Trigger, never
 
 
 def get_trigger(argument: Any, limit: LimitTrigger | None = None) -> TriggerFunction:
@@ -29,7 +29,7 @@ def get_trigger(argument: Any, limit: LimitTrigger | None = None) -> TriggerFunc
     if argument is None:
         return never
     if callable(argument):
-        return argument
+        return _checked_callable(argument)
     if isinstance(argument, str):
         return _from_text(argument, limit)
     if isinstance(argument, tuple | list) and len(argument) == 2:
@@ -68,7 +68,7 @@ def get_stop_trigger(argument: Any) -> TriggerFunction:
     if argument is None:
         return never
     if callable(argument):
-        return argument
+        return _checked_callable(argument)
     if isinstance(argument, str):
         return LimitTrigger(*parse_time(argument))
     if isinstance(argument, tuple | list) and len(argument) == 2 and _is_number(argument[0]):
@@ -80,6 +80,16 @@ def get_stop_trigger(argument: Any) -> TriggerFunction:
         advice="Give (1000, 'iteration'), a text such as '5ep', a trigger, a list of these, or None for no limit.",
         value=argument,
     )
+
+
+def _checked_callable(argument: Any) -> TriggerFunction:
+    if isinstance(argument, type) and issubclass(argument, Trigger):
+        raise ArgumentTypeError(
+            f"{argument.__name__} is a class of triggers, not one of them.",
+            advice=f"Make one: {argument.__name__}(...).",
+            value=argument,
+        )
+    return argument
 
 
 def _is_number(value: Any) -> bool:
