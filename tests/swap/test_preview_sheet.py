@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ostinato.errors import ArgumentValueError
-from ostinato.swap.preview_sheet import SheetColumns, SheetStyle, draw_sheet
+from ostinato.swap.preview_sheet import SheetColumns, SheetStyle, draw_sheet, shown_names
 
 PLAIN = SheetStyle(show_mask=False)
 
@@ -107,6 +107,25 @@ def test_headers_carry_letters_that_stay_in_their_cells(cell: int) -> None:
     header = sheet[: int(cell / 4.5)]
     assert header.min() < 128
     assert (header[:, [0, cell, 2 * cell]] > 200).all()
+
+
+@pytest.mark.parametrize("cell", [64, 256])
+def test_names_are_shown_whole_where_they_can_be_read_and_cut_short_where_not(cell: int) -> None:
+    assert shown_names(["a", "b", "carol"], cell) == {"a": "A", "b": "B", "carol": "CAROL"}
+    shown = shown_names(["a", "maximilian_the_second", "christopherson"], cell)
+    assert shown["a"] == "A"
+    for name, place in (("maximilian_the_second", "MAXI"), ("christopherson", "CHRI")):
+        assert shown[name].startswith(place)
+    assert shown["maximilian_the_second"].endswith(".")
+    assert 5 <= len(shown["maximilian_the_second"]) <= cell / 8
+
+
+def test_long_names_that_begin_alike_are_told_apart_by_their_place() -> None:
+    assert shown_names(["a", "second_person_1", "second_person_2"], 64) == {
+        "a": "#1",
+        "second_person_1": "#2",
+        "second_person_2": "#3",
+    }
 
 
 @pytest.mark.parametrize(("value", "shown"), [(1.7, 0), (-3.0, 255), (float("nan"), 255)])

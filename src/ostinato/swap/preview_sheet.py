@@ -20,6 +20,8 @@ Picture = NDArray[np.uint8]
 
 _WHITE = 255
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
+_LEAST_SCALE = 0.3
+"""Of the smallest letters that can be read: six pixels high."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +68,12 @@ def draw_sheet(sides: Sequence[SheetColumns], style: SheetStyle) -> Picture:
     :raises ArgumentValueError: no faces at all, or arrays whose shapes do not fit each other.
     """
     cell = _checked_cell(sides)
+    names = shown_names([name for side in sides for name in (side.name, *side.predictions)], cell)
     columns: list[tuple[str, NDArray[np.uint8]]] = []
     for side in sides:
-        columns.append((_label(side.name), _original_cells(side, style)))
+        columns.append((names[side.name], _original_cells(side, style)))
         for decoder, prediction in side.predictions.items():
-            columns.append((f"{_label(side.name)} > {_label(decoder)}", _predicted_cells(side, prediction, style)))
+            columns.append((f"{names[side.name]} > {names[decoder]}", _predicted_cells(side, prediction, style)))
     rows = max(len(cells) for _, cells in columns)
     blocks = 2 if rows > max(len(columns), 1) and rows > 1 else 1
     per_block = -(-rows // blocks)
@@ -85,8 +88,29 @@ def draw_sheet(sides: Sequence[SheetColumns], style: SheetStyle) -> Picture:
     return np.concatenate(pieces, axis=1)
 
 
-def _label(side: str) -> str:
-    return side.upper()
+def shown_names(sides: Sequence[str], cell: int) -> dict[str, str]:
+    """What sides are called on a sheet: in capitals, and cut short where a label could not be read otherwise.
+
+    Sides whose names begin alike, and are the same when cut, are called by their place: ``#1``, ``#2``.
+
+    :param sides: all sides of the sheet, in their order; may repeat.
+    :param cell: pixels that a label has.
+    """
+    capitals = {side: side.upper() for side in sides}
+    shown = capitals
+    for length in range(max(map(len, capitals.values())) - 1, 0, -1):
+        widest = max(shown.values(), key=lambda name: _width(name, cell))
+        if _width(f"{widest} > {widest}", cell) <= cell:
+            break
+        shown = {side: name if len(name) <= length else f"{name[:length]}." for side, name in capitals.items()}
+    if len(set(shown.values())) == len(shown):
+        return shown
+    return {side: f"#{place}" for place, side in enumerate(capitals, start=1)}
+
+
+def _width(text: str, cell: int) -> int:
+    """Pixels that a text takes in the smallest letters that a label of ``cell`` pixels may have."""
+    return cv2.getTextSize(text, _FONT, max(_LEAST_SCALE, cell / 512), 1)[0][0]
 
 
 def _checked_cell(sides: Sequence[SheetColumns]) -> int:
