@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,19 @@ def test_list_says_who_trains_and_what_is_damaged(folder: Path, capsys: pytest.C
     (folder / "generations" / "00000030" / "manifest.json").write_text("")
     command(["runs", "list", str(folder.parent)])
     assert _lines(capsys)[1].endswith("damaged")
+
+
+def test_list_shows_the_others_beside_a_run_of_a_newer_program(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _make_run(folder.parent / "other", (7,))
+    _rewrite(folder / "generations" / "00000030", "manifest.json", '"format": 1', '"format": 2')
+    assert command(["runs", "list", str(folder.parent)]) == 0
+    lines = _lines(capsys)
+    assert lines[1].startswith("my_run") and lines[1].endswith("made by a newer Ostinato")
+    assert lines[2].startswith("other swap/original 7 ")
+    assert command(["runs", "show", str(folder)]) == 3
+    assert "has format 2; this program knows 1. Update Ostinato" in capsys.readouterr().err
 
 
 def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,6 +149,25 @@ def test_verify_names_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[
     assert command(["runs", "verify", str(folder), "30"]) == 0
     assert command(["runs", "verify", str(folder), "20"]) == 4
     assert command(["runs", "verify", str(folder), "25"]) == 3
+
+
+def test_a_run_that_lost_its_generations_is_called_damaged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(folder / "generations")
+    assert command(["runs", "list", str(folder.parent)]) == 0
+    assert re.search(r"none left .* damaged$", _lines(capsys)[1])
+    assert command(["runs", "show", str(folder)]) == 0
+    assert "has been saved before, but no usable generation is left" in capsys.readouterr().out
+    assert command(["runs", "verify", str(folder)]) == 4
+    assert "has been saved before, but no usable generation is left" in capsys.readouterr().err
+
+
+def test_a_run_that_was_never_saved_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunFolder(tmp_path / "new").open(recipe="swap").close()
+    assert command(["runs", "list", str(tmp_path)]) == 0
+    assert "not saved yet" in _lines(capsys)[1]
+    for verb in ("show", "verify"):
+        assert command(["runs", verb, str(tmp_path / "new")]) == 0
+        assert "no generation yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("file", ["run.json", "journal.jsonl"])

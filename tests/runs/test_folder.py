@@ -92,9 +92,9 @@ def test_old_generations_go_and_the_journal_tells(run: RunFolder, make_content: 
     assert [str(name) for name in run.names()] == ["00000020", "00000030"]
     entries, broken = run.journal.read()
     assert broken == 0
-    assert [e["event"] for e in entries] == ["commit", "commit", "commit", "evict"]
-    assert {"time", "path", "iteration", "epoch", "kind", "bytes"} <= entries[0].keys()
-    assert not Path(entries[0]["path"]).is_absolute()
+    assert [e["event"] for e in entries] == ["begin", "commit", "commit", "commit", "evict"]
+    assert {"time", "path", "iteration", "epoch", "kind", "bytes"} <= entries[1].keys()
+    assert not Path(entries[1]["path"]).is_absolute()
 
 
 def test_parents_form_a_chain(run: RunFolder, make_content: MakeContent) -> None:
@@ -369,6 +369,28 @@ def test_all_damaged_is_an_error_and_changes_nothing(run: RunFolder, make_conten
     run.close()
 
 
+def test_a_generation_of_a_newer_program_is_refused_and_stays_where_it_is(
+    run: RunFolder, make_content: MakeContent
+) -> None:
+    from ostinato.runs.manifest import _own_checksum
+
+    for iteration in (10, 20):
+        _save(run, make_content(iteration))
+    path = run.generations_path / "00000020" / "manifest.json"
+    raw = json.loads(path.read_text())
+    raw.pop("sha256")
+    raw["format"] = 2
+    path.write_text(json.dumps({**raw, "sha256": _own_checksum(raw)}))
+    run.close()
+    for look in (RunFolder(run.path).load_newest, RunFolder(run.path).open, RunFolder(run.path).verify):
+        with pytest.raises(RunError, match=r"00000020 has format 2; this program knows 1. Update Ostinato"):
+            look()
+    assert [str(name) for name in RunFolder(run.path).names()] == ["00000010", "00000020"]
+    # One flipped bit is damage, whatever it makes of the format.
+    path.write_text(json.dumps({**raw, "sha256": _own_checksum({**raw, "format": 1})}))
+    _assert_holds(RunFolder(run.path).load_newest(), make_content(10))
+
+
 @pytest.mark.parametrize("left", ["journal", "damaged"])
 def test_a_run_that_lost_its_generations_is_not_new(run: RunFolder, make_content: MakeContent, left: str) -> None:
     _save(run, make_content(10))
@@ -381,6 +403,42 @@ def test_a_run_that_lost_its_generations_is_not_new(run: RunFolder, make_content
     run = _reopen(run)
     with pytest.raises(DamagedRunError, match="saved before"):
         run.load_newest()
+    run.close()
+
+
+@pytest.mark.parametrize("damage", [_remove, _zero, _empty])
+def test_a_run_that_lost_its_journal_with_its_generations_is_not_taken_for_new(
+    run: RunFolder, make_content: MakeContent, damage: Callable[[Path], None]
+) -> None:
+    _save(run, make_content(10))
+    shutil.rmtree(run.generations_path)
+    damage(run.path / "journal.jsonl")
+    for _ in range(2):
+        run = _reopen(run)
+        with pytest.raises(DamagedRunError, match="may have been saved"):
+            run.load_newest()
+    run.close()
+
+
+@pytest.mark.parametrize("file", ["run.json", "config.yaml", "lock", "generations"])
+def test_a_run_that_was_never_saved_is_new_whatever_is_missing(run: RunFolder, file: str) -> None:
+    run.write_config("seed: 1\n")
+    run.close()
+    path = run.path / file
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run = RunFolder(run.path).open()
+    assert run.load_newest() is None
+    run.close()
+
+
+def test_a_run_of_which_only_the_state_of_an_error_was_saved_can_begin_again(
+    run: RunFolder, make_content: MakeContent
+) -> None:
+    _save(run, make_content(1, reasons=("error",)))
+    run = _reopen(run)
+    assert run.load_newest() is None
+    _save(run, make_content(2))
+    _assert_holds(run.load_newest(), make_content(2))
     run.close()
 
 

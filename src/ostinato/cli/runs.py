@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ostinato.data.file_names import shown_name
-from ostinato.errors import BadInputError, DamagedRunError, UsageError
+from ostinato.errors import BadInputError, DamagedRunError, RunError, UsageError
 from ostinato.runs.atomic import ChecksumMismatchError
 from ostinato.runs.generation_files import STATE_FILE, DamagedGenerationError, using
 from ostinato.runs.identity import RUN_FILE, read_identity
@@ -44,18 +44,23 @@ def list_runs(
         raise BadInputError(f"There is no folder {folder}.")
     rows = []
     for path in _find_runs(folder, _DEPTH):
-        scan = RunView(path).scan()
+        try:
+            scan = RunView(path).scan()
+        except RunError:  # of a newer format; the others can be shown
+            rows.append([_name(path, folder), "", "", "", _size(_folder_bytes(path)), "", "made by a newer Ostinato"])
+            continue
         regular = [m for m in scan.manifests if not m.name.error]
         newest = regular[-1] if regular else None
+        is_damaged = bool(scan.damage) or (newest is None and bool(RunView(path).lost_state()))
         rows.append(
             [
-                str(path.relative_to(folder)) if path != folder else str(path),
+                _name(path, folder),
                 newest.run.get("recipe", "") if newest else "",
-                f"{newest.iteration:,}" if newest else "not saved yet",
+                f"{newest.iteration:,}" if newest else ("none left" if is_damaged else "not saved yet"),
                 _loss(newest.average_loss) if newest else "",
                 _size(_folder_bytes(path)),
                 _time(newest.time) if newest else "",
-                "training" if current_holder(path) else ("damaged" if scan.damage else ""),
+                "training" if current_holder(path) else ("damaged" if is_damaged else ""),
             ]
         )
     if not rows:
@@ -85,7 +90,7 @@ def show(run: _RunArgument) -> None:
     if rows:
         _table(["generation", "saved (UTC)", "loss", "size", "made as", "kept as"], rows, right={2, 3})
     else:
-        typer.echo("no generation yet")
+        typer.echo(shown_name(view.lost_state()) or "no generation yet")
     for damage in scan.damage:
         typer.echo(f"damaged: {damage}")
     for name, names in view.set_aside().items():
@@ -132,6 +137,10 @@ def verify(
             folder=run,
             damage=wrong,
         )
+    if not any(not name.error for name in names):
+        lost = view.lost_state()
+        if lost:
+            raise DamagedRunError(lost, advice="Put the files back from a backup.", folder=run, damage=[])
     if not names:
         typer.echo("no generation yet")
 
@@ -217,6 +226,10 @@ def _find_runs(folder: Path, depth: int) -> Iterator[Path]:
         for child in children:
             if not child.name.startswith("."):
                 yield from _find_runs(child, depth - 1)
+
+
+def _name(run: Path, folder: Path) -> str:
+    return str(run.relative_to(folder)) if run != folder else str(run)
 
 
 def _load(text: str) -> Any:

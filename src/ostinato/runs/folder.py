@@ -118,7 +118,7 @@ class RunFolder(RunView):
 
         :param recipe: recorded when the run is new.
         :raises RunLockedError: somebody else trains here.
-        :raises RunError: the folder cannot be made, or is of a newer format.
+        :raises RunError: the folder cannot be made, or it or a generation in it is of a newer format.
         """
         try:
             new = [path for path in (self.path, *self.path.parents) if not path.exists()]
@@ -285,7 +285,8 @@ class RunFolder(RunView):
 
         :param read: reads and verifies the generation in a folder.
         :raises DamagedRunError: there is or was state, and none of it can be read whole.
-        :raises RunError: a generation cannot be read for a reason that says nothing about its content.
+        :raises RunError: a generation cannot be read for a reason that says nothing about its content, or a newer
+            program has written it.
         """
         damage: list[Damage] = []
         for name in reversed([name for name in self.names() if not name.error]):

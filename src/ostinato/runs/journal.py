@@ -1,7 +1,8 @@
 """The journal: one JSON line for each commit, restore, eviction and repair. For people and for plots.
 
 No decision about what to load rests on it alone; a journal that is cut, zeroed or gone costs history, nothing else. The
-one thing it can do is to contradict: where it tells of commits and no generation is left, a run is not new.
+one thing it can do is to contradict: where no generation is left, a run is new only if its journal tells that it was
+begun, and of no commit.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _log = logging.getLogger(__name__)
 JOURNAL_FILE = "journal.jsonl"
 MAX_LINE_BYTES = 1024 * 1024
 
+BEGIN = "begin"
+"""The event of a run that is new. A run without generations whose journal lacks it may have lost them."""
 
 UNREADABLE = "unreadable"
 """The event that says how many lines before it could not be read, so that it is told once."""
@@ -58,12 +61,22 @@ class Journal:
         :return: what went wrong, or None.
         """
         try:
-            self.files.append_line(self.path, json.dumps({"event": event, **fields}, allow_nan=False))
+            self._append(event, fields)
         except OSError as error:
             text = f"The journal {self.path} could not be written: {error.strerror or error}."
             _log.warning("%s The state itself is not affected.", text)
             return text
         return None
+
+    def begin(self, time: str) -> None:
+        """The first line of a new run, the one that must be written.
+
+        :raises OSError: it could not be.
+        """
+        self._append(BEGIN, {"time": time})
+
+    def _append(self, event: str, fields: Mapping[str, Any]) -> None:
+        self.files.append_line(self.path, json.dumps({"event": event, **fields}, allow_nan=False))
 
     def read(self) -> tuple[list[dict[str, Any]], int]:
         """All entries, oldest first, and how many lines could not be read."""
@@ -120,8 +133,12 @@ class Journal:
                     yield line
 
     def tells_of_commits(self) -> bool:
-        """Whether any readable line is a commit."""
-        return any(entry.get("event") == "commit" for entry in self.read()[0])
+        """Whether any readable line is the commit of a state that a run goes on from."""
+        return any(entry.get("event") == "commit" and entry.get("kind") != "error" for entry in self.read()[0])
+
+    def tells_of_the_beginning(self) -> bool:
+        """Whether a readable line says that the run is new."""
+        return any(entry.get("event") == BEGIN for entry in self.read()[0])
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

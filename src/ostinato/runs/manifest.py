@@ -15,11 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ostinato.errors import RunError
 from ostinato.runs.atomic import ChecksumMismatchError, FileRecord, read_bounded
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = 1
-"""The version of the format that this code writes; newer ones are refused with advice to update."""
+"""The version of the format that this code writes; newer ones are refused with advice to update.
+
+The checksum over the rest of the manifest is the same in all of them, so that a newer one is told from a damaged one.
+"""
 
 MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 MAX_FILES = 10_000
@@ -156,6 +160,7 @@ def read_manifest(folder: Path) -> Manifest:
 
     :raises ChecksumMismatchError: missing, unreadable, changed, or of another generation; the text continues
         "manifest.json ...".
+    :raises RunError: a newer program has written it.
     """
     content = read_bounded(folder / MANIFEST_FILE, MAX_MANIFEST_BYTES)
     if content and not content.strip(b"\0"):
@@ -174,7 +179,8 @@ def read_manifest(folder: Path) -> Manifest:
 def parse_manifest(content: bytes) -> Manifest:
     """A manifest from the bytes of its file.
 
-    :raises ChecksumMismatchError: its own checksum does not fit, or its format is newer than this program.
+    :raises ChecksumMismatchError: its own checksum does not fit.
+    :raises RunError: its format is newer than this program.
     :raises ValueError: it is no JSON, or a value is not what it must be. Also KeyError, TypeError.
     """
     raw = json.loads(content.decode(), parse_constant=_refuse_constant)
@@ -183,9 +189,11 @@ def parse_manifest(content: bytes) -> Manifest:
     stated = raw.pop("sha256", None)
     if stated != _own_checksum(raw):
         raise ChecksumMismatchError("was changed after it was written (checksum)")
-    if raw["format"] != FORMAT:
-        raise ChecksumMismatchError(
-            f"has format {raw['format']}, this program reads {FORMAT}; use the program that wrote it, or a newer one"
+    if _whole(raw["format"]) > FORMAT:
+        raise RunError(
+            f"The generation {raw.get('generation')} has format {raw['format']}; this program knows {FORMAT}.",
+            advice="Update Ostinato to use this run. Nothing was changed.",
+            format=raw["format"],
         )
     files = {}
     if len(raw["files"]) > MAX_FILES:

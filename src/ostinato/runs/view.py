@@ -8,10 +8,13 @@ from typing import Any
 
 from ostinato.errors import BadInputError
 from ostinato.runs.generation_files import Damage, DamagedGenerationError, read_manifest_of, read_state
+from ostinato.runs.identity import RUN_FILE
+from ostinato.runs.journal import JOURNAL_FILE, Journal
 from ostinato.runs.manifest import GenerationName, Manifest
 from ostinato.runs.moves import SET_ASIDE
 
 GENERATIONS = "generations"
+DAMAGED = "damaged"
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,22 @@ class RunView:
                 if (self.generations_path / str(name)).exists():  # else the trainer removed it while we looked
                     damage.append(error.damage)
         return Scan(tuple(manifests), tuple(damage))
+
+    def lost_state(self) -> str:
+        """Why this run cannot be new although it has no generation to go on from, as a sentence; empty where it can.
+
+        Asked where :meth:`names` has none, or only those of errors.
+        """
+        journal = Journal(self.path / JOURNAL_FILE)
+        places = [self.generations_path / DAMAGED, self.generations_path / SET_ASIDE]
+        if journal.tells_of_commits() or any(path.is_dir() and any(path.iterdir()) for path in places):
+            return f"The run {self.path} has been saved before, but no usable generation is left in {GENERATIONS}/."
+        if (self.path / RUN_FILE).exists() and not journal.tells_of_the_beginning():
+            return (
+                f"The run {self.path} was begun before, and may have been saved: no generation is left in "
+                f"{GENERATIONS}/, and {JOURNAL_FILE} does not tell."
+            )
+        return ""
 
     def find(self, which: int | str) -> GenerationName:
         """A generation by its iteration or by its name.
