@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 import pytest
 
+from ostinato.data.pictures import decode_bgr
 from ostinato.errors import FaceFileError
 from ostinato.faces.alignment import CENTRE_POINT, PADDING_RATIO, POSE_AXES, AlignedFace, padding
 from ostinato.faces.cropping import crop_aligned, crop_frame
@@ -23,7 +24,7 @@ from ostinato.faces.landmark_masks import draw_landmark_mask, landmark_mask
 from ostinato.faces.mask_shaping import blur_mask, dilate_mask, scaled_kernel, threshold_mask
 from ostinato.faces.mean_face import HEAD_MODEL, HEAD_MODEL_POINTS, MEAN_FACE, POINTS_98_TO_68, UNIT_SQUARE
 from ostinato.faces.metadata import FaceMetadata
-from ostinato.faces.pictures import decode_bgr, read_picture
+from ostinato.faces.pictures import read_picture
 from ostinato.faces.sample import CropSettings, prepare_face
 from ostinato.faces.scan import scan_folder
 from ostinato.faces.stored_masks import cut_to_crop, stored_mask

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostinato.data.jpeg import ImageError
-from ostinato.data.pictures import PictureSize, decode_rgb, encode_png, picture_size, three_channels
+from ostinato.data.pictures import PictureSize, bare_png, decode_rgb, encode_png, picture_size, three_channels
 
 _IMAGE = np.random.default_rng(1).integers(0, 256, (13, 17, 3), dtype=np.uint8)
 _EXACT = (".png", ".bmp", ".ppm", ".webp")
@@ -76,6 +76,36 @@ def test_a_png_with_a_wrong_checksum_is_refused(capfd: pytest.CaptureFixture[str
     with pytest.raises(ImageError, match="checksum"):
         decode_rgb(bytes(data))
     assert capfd.readouterr() == ("", "")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def test_texts_profiles_and_further_frames_of_a_png_never_reach_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    png = _encoded(".png")
+    packed = zlib.compress(bytes(1_000_000))
+    bombs = [
+        _chunk(b"acTL", struct.pack(">II", 2, 0)),
+        _chunk(b"iCCP", b"profile\0\0" + packed),
+        _chunk(b"zTXt", b"Comment\0\0" + packed),
+        _chunk(b"iTXt", b"Comment\0\1\0\0\0" + packed),
+    ]
+    laden = png[:33] + b"".join(bombs) + png[33:-12] + bombs[2] + png[-12:]
+    seen = []
+    decode = cv2.imdecode
+    monkeypatch.setattr(cv2, "imdecode", lambda data, flags: seen.append(data.tobytes()) or decode(data, flags))
+    assert np.array_equal(decode_rgb(laden), _IMAGE)
+    assert seen == [bare_png(png)]
+    assert not any(kind in seen[0] for kind in (b"acTL", b"iCCP", b"zTXt", b"iTXt"))
+
+
+def test_a_png_with_a_palette_keeps_its_colours() -> None:
+    palette = bytes([10, 20, 30, 200, 100, 50])
+    rows = zlib.compress(b"\0\0\1" + b"\0\1\0")
+    png = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 3, 0, 0, 0))
+    png += _chunk(b"PLTE", palette) + _chunk(b"tRNS", b"\0\x80") + _chunk(b"IDAT", rows) + _chunk(b"IEND", b"")
+    assert decode_rgb(png).tolist() == [[[10, 20, 30], [200, 100, 50]], [[200, 100, 50], [10, 20, 30]]]
 
 
 def test_a_small_file_cannot_ask_for_much_memory() -> None:

@@ -9,10 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
+from ostinato.data import pictures
 from ostinato.data.jpeg import ImageError
+from ostinato.data.pictures import decode_bgr
 from ostinato.errors import FaceFileError
-from ostinato.faces import pictures
-from ostinato.faces.pictures import decode_bgr, picture_size, read_picture
+from ostinato.faces.pictures import picture_size, read_picture
 from ostinato.faces.png_chunks import make_chunk
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8)
@@ -141,12 +142,18 @@ def test_pixels_that_do_not_unpack_are_refused() -> None:
         decode_bgr(data)
 
 
+def test_the_order_of_colours_is_the_same_for_every_format() -> None:
+    blue = np.full((16, 16, 3), (200, 60, 20), np.uint8)
+    for suffix in (".png", ".bmp", ".webp", ".jpg"):
+        assert np.abs(decode_bgr(_encode(suffix, blue)).astype(int) - blue).max() <= 4
+
+
 def test_reading_gives_rgb_and_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.bmp"
     path.write_bytes(_encode(".bmp", COLOURS))
     assert np.array_equal(read_picture(path), COLOURS[..., ::-1])
     path.write_bytes(b"no picture")
-    with pytest.raises(FaceFileError, match=r"a\.bmp cannot be used: it is no PNG, JPEG"):
+    with pytest.raises(FaceFileError, match=r"a\.bmp cannot be used: it is no JPEG, PNG"):
         read_picture(path)
     with pytest.raises(FaceFileError, match="No such file"):
         read_picture(tmp_path / "missing.png")

@@ -21,7 +21,9 @@ from ostinato.data.jpeg import MAX_PIXELS, ImageError, decode_jpeg, jpeg_size
 PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".pgm", ".ppm", ".pnm", ".bmp", ".webp"})
 """Endings of picture files, in lower case."""
 
+_JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
+_ANCILLARY = 0x20  # the bit of a chunk's first letter that makes it a small one
 _PNM = re.compile(rb"P[56]" + rb"(?:\s|#[^\n]*\n)+(\d{1,9})" * 3 + rb"\s")
 _PNM_HEADER = 4096  # comments may stand before the size
 
@@ -45,7 +47,7 @@ def picture_size(data: bytes) -> PictureSize:
     if not data:
         raise ImageError("it is empty")
     try:
-        if data[:3] == b"\xff\xd8\xff":
+        if data[:3] == _JPEG:
             size = PictureSize("JPEG", *jpeg_size(data))
         elif data[:8] == _PNG:
             width, height = struct.unpack_from(">II", data, 16)
@@ -69,19 +71,27 @@ def picture_size(data: bytes) -> PictureSize:
 def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
     """The pixels of an encoded picture, (H, W, 3) uint8 RGB.
 
-    Grey becomes three equal channels, alpha is dropped, 16 bits are rounded to 8. Memory: the pixels, at most
-    192 MiB, and as much again while OpenCV's order of channels is turned.
+    Grey becomes three equal channels, alpha is dropped, 16 bits are rounded to 8, and a JPEG is turned upright where
+    its camera asks for it. Memory: the pixels, at most 192 MiB, and as much again while OpenCV's order of channels is
+    turned.
 
     :raises ImageError: no picture, too large a picture, or damaged or missing data.
     """
-    if data[:3] == b"\xff\xd8\xff":
+    if data[:3] == _JPEG:
         return decode_jpeg(data)
+    return np.asarray(cv2.cvtColor(decode_bgr(data), cv2.COLOR_BGR2RGB), np.uint8)
+
+
+def decode_bgr(data: bytes) -> npt.NDArray[np.uint8]:
+    """As :func:`decode_rgb`, but in the order blue, green, red: the cheapest form to crop a PNG from."""
+    if data[:3] == _JPEG:
+        return np.asarray(cv2.cvtColor(decode_jpeg(data), cv2.COLOR_RGB2BGR), np.uint8)
     size = picture_size(data)
     if size.height * size.width > MAX_PIXELS:
         raise ImageError(f"it has {size.width} x {size.height} pixels; at most {MAX_PIXELS:,} are decoded")
     # The decoder would notice damage too, but by printing to the terminal, and some versions return half a picture.
     if size.format == "PNG":
-        require_whole_png(data)
+        data = bare_png(data)
     elif len(data) < _least_bytes(data, size):
         raise ImageError("it is cut off")
     try:
@@ -90,7 +100,7 @@ def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
         raise ImageError(f"its pixels cannot be decoded ({error.err})") from None
     if pixels is None:
         raise ImageError("its pixels cannot be decoded: the data are damaged or cut off")
-    return np.asarray(cv2.cvtColor(three_channels(np.asarray(pixels)), cv2.COLOR_BGR2RGB), np.uint8)
+    return three_channels(np.asarray(pixels))
 
 
 def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
@@ -124,12 +134,16 @@ def three_channels(pixels: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(eight_bits[:, :, :3])
 
 
-def require_whole_png(data: bytes) -> None:
-    """Refuse a PNG that is cut off or damaged, by the checksums of its chunks.
+def bare_png(data: bytes) -> bytes:
+    """A PNG without its ancillary chunks, checked against the checksums of all of them.
 
-    :raises ImageError: it is.
+    Texts, colour profiles and further frames play no part in the pixels here, and a decoder would unpack them: each of
+    thousands of chunks of a few KiB may unfold to megabytes.
+
+    :raises ImageError: it is cut off or damaged.
     """
     view = memoryview(data)
+    pieces = [view[: len(_PNG)]]
     position = len(_PNG)
     while position + 12 <= len(data):
         end = position + 12 + int.from_bytes(view[position : position + 4], "big")
@@ -138,8 +152,10 @@ def require_whole_png(data: bytes) -> None:
         kind = bytes(view[position + 4 : position + 8])
         if zlib.crc32(view[position + 4 : end - 4]) != int.from_bytes(view[end - 4 : end], "big"):
             raise ImageError(f"the checksum of its {kind!r} chunk is wrong: the data are damaged")
+        if not kind[0] & _ANCILLARY:
+            pieces.append(view[position:end])
         if kind == b"IEND":
-            return
+            return b"".join(pieces)
         position = end
     raise ImageError("it is cut off: the end mark of a PNG is missing")
 

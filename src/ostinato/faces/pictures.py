@@ -1,29 +1,25 @@
-"""Decoding pictures by their bytes: PNG, JPEG, BMP and WebP, whatever the file is called.
+"""Picture files: the size of an open one, and the pixels of one by its path.
 
-Sizes are read from the header first, so that a picture that would unfold to gigabytes is refused before it does. Names
-never reach the decoder, which cannot open every name a file system allows.
+Names never reach the decoder, which cannot open every name a file system allows.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import struct
 from typing import BinaryIO
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ostinato.data import pictures as data_pictures
-from ostinato.data.jpeg import MAX_PIXELS, ImageError
-from ostinato.data.pictures import PictureSize, require_whole_png, three_channels
+from ostinato.data.jpeg import ImageError
+from ostinato.data.pictures import PictureSize, decode_rgb
 from ostinato.faces.face_files import face_file_error, open_regular, read_whole
 from ostinato.faces.png_chunks import SIGNATURE, PngError, parse_header
 
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE = frozenset((0x01, *range(0xD0, 0xD9)))
-_JPEG_END = b"\xff\xd9"
 MAX_JPEG_SEGMENTS = 10_000
 
 
@@ -70,41 +66,15 @@ def _jpeg_size(file: BinaryIO) -> PictureSize:
     raise ImageError("its JPEG header holds no size")
 
 
-def decode_bgr(data: bytes) -> NDArray[np.uint8]:
-    """A picture's pixels as (H, W, 3) uint8 in the order blue, green, red; the cheapest form to crop from.
-
-    Grey becomes three equal channels, alpha is dropped, 16 bits are rounded to 8, and a JPEG is turned upright where
-    its camera asks for it.
-
-    :raises ImageError: no picture, too large a picture, or damaged or missing data.
-    """
-    size = picture_size(io.BytesIO(data))
-    if size.width * size.height > MAX_PIXELS:
-        raise ImageError(f"it has {size.width} x {size.height} pixels; at most {MAX_PIXELS:,} are decoded")
-    if size.format == "PNG":
-        require_whole_png(data)
-    elif size.format == "JPEG" and data.rfind(_JPEG_END) < data.rfind(b"\xff\xda"):
-        # Older versions of the decoder leave the missing part grey and say nothing.
-        raise ImageError("it is cut off: the JPEG end mark is missing")
-    flags = cv2.IMREAD_UNCHANGED if size.format == "PNG" else cv2.IMREAD_COLOR
-    try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    except cv2.error as error:
-        raise ImageError(f"its pixels cannot be decoded ({error.err})") from None
-    if pixels is None:
-        raise ImageError("its pixels cannot be decoded: the file is damaged")
-    return three_channels(pixels)
-
-
 def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """A picture file's pixels as (H, W, 3) uint8, RGB; see :func:`decode_bgr` for what is understood.
+    """A picture file's pixels as (H, W, 3) uint8, RGB; see :func:`ostinato.data.pictures.decode_rgb`.
 
     :raises FaceFileError: the file cannot be read or decoded. Fields: path, reason.
     """
     try:
         with open_regular(path) as file:
             data = read_whole(file)
-        return np.asarray(cv2.cvtColor(decode_bgr(data), cv2.COLOR_BGR2RGB), np.uint8)
+        return decode_rgb(data)
     except (ImageError, PngError) as error:
         raise face_file_error(path, str(error)) from None
     except OSError as error:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ostinato.config import FaceOptions, MaskOptions
 from ostinato.data.jpeg import ImageError
+from ostinato.data.pictures import decode_bgr
 from ostinato.errors import ArgumentValueError
 from ostinato.faces.alignment import AlignedFace, to_68
 from ostinato.faces.cropping import crop_aligned, resize_square
@@ -19,7 +20,7 @@ from ostinato.faces.face_files import face_file_error, open_regular, read_open_h
 from ostinato.faces.folder_checks import MASK_ADVICE, can_have_mask, missing_mask_reason
 from ostinato.faces.landmark_masks import LANDMARK_MASKS, landmark_mask
 from ostinato.faces.metadata import CENTERINGS, Centering, FaceMetadata, MetadataError
-from ostinato.faces.pictures import decode_bgr, picture_size
+from ostinato.faces.pictures import picture_size
 from ostinato.faces.png_chunks import PngError
 from ostinato.faces.scan import FaceKind
 from ostinato.faces.stored_masks import stored_mask

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -24,13 +23,14 @@ from torch import Tensor
 
 from ostinato.data.file_names import shown_name
 from ostinato.data.jpeg import ImageError
+from ostinato.data.pictures import decode_rgb
 from ostinato.errors import ArgumentValueError, BadInputError, FaceFileError, OstinatoError
 from ostinato.faces.alignment import AlignedFace
 from ostinato.faces.cropping import crop_aligned, resize_square
 from ostinato.faces.face_files import face_file_error, read_face_bytes, read_face_header, write_face
 from ostinato.faces.folder_checks import can_have_mask, missing_mask_reason
 from ostinato.faces.metadata import FaceMetadata, MetadataError
-from ostinato.faces.pictures import decode_bgr, read_picture
+from ostinato.faces.pictures import read_picture
 from ostinato.faces.sample import CropSettings, draw_mask
 from ostinato.faces.scan import FaceFile, FolderScan, scan_folder
 from ostinato.swap.frames import FrameFolder, FramePaster, Skipped, may_write
@@ -219,7 +219,7 @@ def _read(file: FaceFile, wanted: CropSettings, size: int, mask: str | None) -> 
     data, header = read_face_bytes(file.path)
     metadata = header.metadata
     try:
-        image = np.asarray(cv2.cvtColor(decode_bgr(data), cv2.COLOR_BGR2RGB), np.uint8)
+        image = decode_rgb(data)
         if metadata is None or image.shape[0] != image.shape[1]:
             raise ImageError("it has changed since the folder was read")
         if mask is not None and not can_have_mask(file.kind, mask):

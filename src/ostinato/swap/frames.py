@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from ostinato.data.file_names import shown_name
 from ostinato.data.jpeg import ImageError
+from ostinato.data.pictures import bare_png, decode_rgb
 from ostinato.errors import BadInputError
 from ostinato.faces.alignment import AlignedFace
 from ostinato.faces.face_files import open_regular, read_whole
 from ostinato.faces.metadata import FaceMetadata
-from ostinato.faces.pictures import decode_bgr
 from ostinato.faces.png_chunks import SIGNATURE, PngError, parse_header
 from ostinato.faces.png_encoding import encode_png
 from ostinato.faces.sample import CropSettings
@@ -29,7 +29,9 @@ from ostinato.swap.provenance import SourceType, mark_jpeg, png_chunks, read_pro
 
 JPEG_QUALITY = 95
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg"})
-_PICTURE_SUFFIXES = _JPEG_SUFFIXES | {".png", ".bmp", ".webp"}
+_FRAME_SUFFIXES = _JPEG_SUFFIXES | {".png", ".bmp", ".webp", ".tif", ".tiff"}
+"""Of the files that count as frames. TIFF cannot be read here: a face from one is told so, and not that it is missing.
+"""
 _ALPHA_TYPES = (4, 6)  # of a PNG's colour type
 
 
@@ -75,7 +77,7 @@ class FrameFolder:
             with os.scandir(folder) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
                     stem, suffix = os.path.splitext(entry.name)
-                    if suffix.lower() in _PICTURE_SUFFIXES and not entry.name.startswith("."):
+                    if suffix.lower() in _FRAME_SUFFIXES and not entry.name.startswith("."):
                         by_name[entry.name] = folder / entry.name
                         by_stem[stem].append(folder / entry.name)
         except OSError as error:
@@ -246,14 +248,14 @@ def read_frame(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None,
     """
     with open_regular(path) as file:
         data = read_whole(file)
-    picture = np.asarray(cv2.cvtColor(decode_bgr(data), cv2.COLOR_BGR2RGB), np.uint8)
+    picture = decode_rgb(data)
     if data[:8] != SIGNATURE:
         return picture, None, False
     header = parse_header(data[16:29])
     is_deep = header.bit_depth == 16
     if header.colour_type not in _ALPHA_TYPES:
         return picture, None, is_deep
-    whole = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    whole = cv2.imdecode(np.frombuffer(bare_png(data), np.uint8), cv2.IMREAD_UNCHANGED)
     if whole is None or whole.ndim != 3 or whole.shape[2] != 4:
         return picture, None, is_deep
     alpha = whole[..., 3]
