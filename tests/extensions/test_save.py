@@ -164,6 +164,21 @@ def test_nothing_readable_is_an_error_and_never_a_fresh_start(tmp_path: Path) ->
     RunFolder(tmp_path).open().close()  # the lock was given back
 
 
+def test_a_start_without_the_memory_for_copies_gives_the_lock_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _trainer(tmp_path, 3).run()
+
+    def fail(store: RunStore, state: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunStore, "prepare", fail)
+        with pytest.raises(MemoryError):
+            _trainer(tmp_path, 8).run()
+    assert _trained(_trainer(tmp_path, 8)) == 8
+
+
 def test_going_back_to_a_named_generation_sets_the_newer_ones_aside(tmp_path: Path) -> None:
     straight = _trainer(tmp_path / "one", 9)
     straight.run()

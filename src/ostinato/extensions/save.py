@@ -307,7 +307,11 @@ class Snapshot(Extension):
         if self._target is not None:
             self._counted_before = max(0, self._loaded_iteration - self._start_iteration)
         if self._saved:
-            self._watch(trainer)
+            try:
+                self._watch(trainer)
+            except BaseException:
+                self._close()  # whoever fails to initialize is not finalized
+                raise
 
     def __call__(self, trainer: TrainerView) -> None:
         """Save now."""
