@@ -23,6 +23,7 @@ import typer
 import typer.core
 
 from ostinato import __version__
+from ostinato.cli.given_words import as_meant
 from ostinato.cli.one_voice import OneVoice, said_by_all
 from ostinato.errors import OstinatoError
 
@@ -146,6 +147,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str], debug: bool, voice: OneVoice) -> int:
     with _warnings_on_stderr(debug):
         try:
+            arguments = as_meant(arguments)
             build_app(arguments)(args=list(arguments), prog_name="ostinato", obj=voice)
         except SystemExit as leaving:
             # Typer turns Ctrl-C into a silent exit; a command that handles Ctrl-C itself has said its own word.
