@@ -154,6 +154,9 @@ def test_all_mistakes_in_options_are_told_at_once_and_no_run_is_made(
         (["-b", "0"], "-b/--batch-size is 0. Allowed is 1 to 4,096."),
         (["-s", "0"], "-s/--save-interval is 0. Allowed is 1 or more."),
         (["-i", "-1"], "-i/--iterations is -1. Allowed is 0 or more."),
+        (["--max-snapshots", "0"], "--max-snapshots is 0. Give 1 or more, or -1 to keep all; -I 0 makes no snapshots."),
+        (["--grace", "0"], "--grace is 0. Give seconds above 0."),
+        (["-l", ""], "There is an empty word after -l."),
         (["-L", "loud"], "-L/--loglevel is 'loud'. Choose one of: debug, info, warning."),
         (["-z", "pictures"], "-z/--timelapse-output was given without faces to draw."),
         (["--side", "carol"], "--side 'carol' is not a name and a folder."),
@@ -168,6 +171,26 @@ def test_usage_errors(ostinato: Ostinato, people: Path, tmp_path: Path, words: l
     assert status == 2
     assert message in text
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("words", [["-m", "notes.txt"], ["-m", "notes.txt/run"], ["-u", "-m", "notes.txt"]])
+def test_a_file_where_a_folder_is_needed_is_named(
+    ostinato: Ostinato, people: Path, tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    status, text = ostinato("swap", "train", "-A", people / "a", "-B", people / "b", *words)
+    assert (status, text) == (
+        3,
+        "Error: notes.txt is a file, and a folder is needed there. Give a new or an empty folder.\n",
+    )
+
+
+def test_weights_from_a_file_that_is_no_run_are_refused(ostinato: Ostinato, people: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.keras").write_text("x")
+    status, text = ostinato(*command(people, tmp_path / "run", "-l", tmp_path / "model.keras"))
+    assert (status, (tmp_path / "run").exists()) == (3, False)
+    assert f"{tmp_path / 'model.keras'} holds no saved run. Give the run folder of a model" in text
 
 
 def test_without_a_run_folder_or_faces_the_command_asks_for_them(ostinato: Ostinato, people: Path) -> None:

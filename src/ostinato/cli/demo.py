@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ostinato.cli.wording import check_range
+from ostinato.cli.wording import check_place, check_range
 
 FACES = 300
 FACE_SIZE = 160
@@ -35,6 +35,7 @@ def demo(
     Kill it whenever you like and start it again: it goes on where it was.
     """
     check_range("-i/--iterations", iterations, 1, None)
+    check_place(folder)
     status = run_demo(folder, iterations, device)
     if status:
         sys.exit(status)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ostinato.cli.wording import check_range
+from ostinato.cli.wording import check_place, check_range, check_seconds, check_snapshots
 from ostinato.errors import UsageError
 
 _DATA = "Data"
@@ -236,14 +236,13 @@ def train(
     if save_interval is not None:
         check_range("-s/--save-interval", save_interval, 1, None)
     check_range("-I/--snapshot-interval", snapshot_interval, 0, None)
-    check_range("--max-snapshots", max_snapshots, -1, None)
+    check_snapshots(max_snapshots)
     check_range("--classes", classes, 2, None)
     if images is not None:
         check_range("--images", images, classes, None)
     check_range("--min-images", min_images, 1, None)
-    for name, seconds in (("--grace", grace), ("--timeout", timeout)):
-        if seconds is not None and not 0 < seconds < math.inf:
-            raise UsageError(f"{name} is {seconds:g}.", advice="Give seconds above 0.", value=seconds)
+    check_seconds("--grace", grace)
+    check_seconds("--timeout", timeout)
     from ostinato.cli import recognition_session
 
     if list_presets:
@@ -261,6 +260,8 @@ def train(
         raise UsageError(
             "-m/--model-dir was not given.", advice="Name the folder that the run is to live in; it is made if missing."
         )
+    if model_dir is not None:
+        check_place(model_dir)
     from ostinato.recognition.request import RecognitionRequest
 
     request = RecognitionRequest(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ostinato.cli.wording import check_range
+from ostinato.cli.wording import check_place, check_range, check_seconds, check_snapshots
 from ostinato.errors import UsageError
 
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -273,11 +272,10 @@ def train(
     check_range("-i/--iterations", iterations, 0, None)
     check_range("-s/--save-interval", save_interval, 1, None)
     check_range("-I/--snapshot-interval", snapshot_interval, 0, None)
-    check_range("--max-snapshots", max_snapshots, -1, None)
+    check_snapshots(max_snapshots)
     check_range("-a/--warmup", warmup, 0, None)
     check_range("--cache-size", cache_size, 0, None)
-    if grace is not None and not 0 < grace < math.inf:
-        raise UsageError(f"--grace is {grace:g}.", advice="Give seconds above 0, or leave it out.", value=grace)
+    check_seconds("--grace", grace)
     _refuse_faceswap_options(preview, distributed, exclude_gpus)
     from ostinato.cli import swap_train
 
@@ -288,6 +286,8 @@ def train(
         raise UsageError(
             "-m/--model-dir was not given.", advice="Name the folder that the run is to live in; it is made if missing."
         )
+    if model_dir is not None:
+        check_place(model_dir)
     from ostinato.swap.request import TrainingRequest
 
     request = TrainingRequest(

@@ -417,7 +417,7 @@ def default_cache_folder() -> Path:
 
 
 def _take_encoder(model: SwapModel, source: Path, tell: Tell) -> None:
-    loaded = RunFolder(source).load_newest()
+    loaded = RunFolder(source).load_newest() if source.is_dir() else None
     if loaded is None:
         raise BadInputError(
             f"-l/--load-weights: {shown_name(source)} holds no saved run.",
