@@ -179,12 +179,13 @@ def test_a_folder_in_place_of_the_file_costs_the_cache_and_not_the_run(tmp_path,
     assert "goes on without it" in caplog.text
 
 
-def test_a_file_in_place_of_the_folder_costs_the_cache_and_not_the_run(tmp_path):
+def test_a_file_in_place_of_the_folder_costs_the_cache_and_not_the_run(tmp_path, caplog):
     (tmp_path / "cache").write_text("a file")
     assert _open(tmp_path / "cache") == [None]
+    assert "can be kept in" in caplog.text
 
 
-def test_a_cache_on_a_read_only_mount_is_used(tmp_path, monkeypatch):
+def test_a_cache_on_a_read_only_mount_is_used(tmp_path, monkeypatch, caplog):
     (file,) = _open(tmp_path)
     file.write(1, FACES[1], _face(1))
     file.close()
@@ -200,7 +201,9 @@ def test_a_cache_on_a_read_only_mount_is_used(tmp_path, monkeypatch):
     (file,) = _open(tmp_path)
     assert file.read(1, FACES[1]) is not None
     file.close()
+    assert caplog.text == ""
     assert _open(tmp_path, [*FACES, file_identity("new.png", 1, 1)]) == [None]
+    assert "(it cannot be written). Training goes on without it" in caplog.text
 
 
 def test_parts_that_a_killed_process_left_are_cleared_after_a_while(tmp_path):

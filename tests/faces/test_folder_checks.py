@@ -37,6 +37,13 @@ def test_too_few_faces_are_refused() -> None:
         check_count(_scan(bad=2))
 
 
+def test_a_folder_of_folders_is_told_from_one_with_too_few_faces() -> None:
+    with pytest.raises(FaceFolderError, match=r"a holds no pictures of faces, only 3 files or folders of other kinds"):
+        check_count(FolderScan(Path("a"), (), (), others=3))
+    with pytest.raises(FaceFolderError, match="a has 1 usable face;"):
+        check_count(FolderScan(Path("a"), _scan(HEAD).files, (), others=3))
+
+
 def test_few_faces_are_a_warning_and_enough_are_none() -> None:
     assert "only 25 faces" in str(check_count(_scan(*[HEAD] * MIN_FACES)))
     assert check_count(_scan(*[HEAD] * (RECOMMENDED_FACES - 1))) is not None

@@ -83,8 +83,11 @@ def open_crop_caches(
     masks = len(settings.masks)
     keys = [cache_key(identities, settings) for identities in sides]
     wanted = {key: len(identities) for key, identities in zip(keys, sides, strict=True)}
-    with contextlib.suppress(OSError):
+    try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _warn_of_none(folder, error.strerror or str(error))
+        return [None] * len(sides)
     opened: dict[bytes, CropFile | None] = {}
     with _folder_lock(folder) as may_change:
         if may_change:
@@ -104,6 +107,8 @@ def open_crop_caches(
             if file is not None:
                 _mark_used(file)
             opened[key] = file
+    if not may_change and None in opened.values():
+        _warn_of_none(folder, "it cannot be written")
     return [opened[key] for key in keys]
 
 
@@ -117,13 +122,15 @@ def _create(
         _make_room(folder, file_bytes(size, masks, capacity), own, limit_bytes)
         create_crop_file(path, size=size, masks=masks, capacity=capacity, key=key)
     except OSError as error:
-        _log.warning(
-            "No cache of prepared faces can be kept in %s (%s). Training goes on without it, more slowly.",
-            folder,
-            error.strerror or error,
-        )
+        _warn_of_none(folder, error.strerror or str(error))
         return None
     return open_crop_file(path, size=size, masks=masks, key=key)
+
+
+def _warn_of_none(folder: Path, reason: str) -> None:
+    _log.warning(
+        "No cache of prepared faces can be kept in %s (%s). Training goes on without it, more slowly.", folder, reason
+    )
 
 
 def _path_name(key: bytes) -> str:

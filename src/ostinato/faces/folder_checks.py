@@ -29,6 +29,13 @@ def check_count(scan: FolderScan) -> str | None:
     """
     count = len(scan.files)
     where = shown_name(scan.folder)
+    if not count and scan.others and not scan.bad:
+        raise FaceFolderError(
+            f"{where} holds no pictures of faces, only {count_files(scan.others)} or folders of other kinds.",
+            advice=f"Give the folder in which the extracted faces themselves lie, at least {MIN_FACES} of them.",
+            folder=os.fspath(scan.folder),
+            count=0,
+        )
     if count < MIN_FACES:
         broken = f", and {count_files(len(scan.bad))} that cannot be used" if scan.bad else ""
         raise FaceFolderError(
