@@ -215,12 +215,13 @@ def test_odd_frames_are_done_or_named_and_the_others_go_on(tmp_path: Path, out: 
     faces, frames = tmp_path / "faces", tmp_path / "frames"
     faces.mkdir()
     frames.mkdir()
-    kinds = ["good", "cut", "grey", "deep", "alpha", "outside", "half", "missing", "larger", "text"]
+    kinds = ["good", "cut", "grey", "deep", "alpha", "outside", "half", "missing", "larger", "text", "scan"]
     for index, kind in enumerate(kinds):
         centre = {"half": (10.0, 240.0), "outside": (-900.0, 240.0)}.get(kind, (320.0, 240.0))
         state = FaceState(centre=centre)
         drawn = draw_face(A, state, 96)
-        write_face(faces / f"{index}_{kind}.png", drawn.image, drawn_metadata(drawn, state, f"{kind}.png"))
+        name = "scan.tiff" if kind == "scan" else f"{kind}.png"
+        write_face(faces / f"{index}_{kind}.png", drawn.image, drawn_metadata(drawn, state, name))
         bgr = draw_frame([(A, state)])[..., ::-1]
         if kind == "grey":
             bgr = cv2.cvtColor(np.ascontiguousarray(bgr), cv2.COLOR_BGR2GRAY)
@@ -231,7 +232,7 @@ def test_odd_frames_are_done_or_named_and_the_others_go_on(tmp_path: Path, out: 
         elif kind == "larger":
             bgr = cv2.resize(np.ascontiguousarray(bgr), (800, 600))
         if kind != "missing":
-            cv2.imwrite(str(frames / f"{kind}.png"), bgr)
+            cv2.imwrite(str(frames / name), bgr)
     (frames / "cut.png").write_bytes((frames / "cut.png").read_bytes()[:-2000])
     (frames / "text.png").write_text("no picture")
     (frames / "nobody.png").write_bytes((frames / "good.png").read_bytes())
@@ -246,11 +247,12 @@ def test_odd_frames_are_done_or_named_and_the_others_go_on(tmp_path: Path, out: 
     reasons = {skipped.name: skipped.reason for skipped in result.skipped}
     assert "cut off" in reasons["cut.png"]
     assert "no such frame" in reasons["missing.png"]
-    assert "no PNG, JPEG" in reasons["text.png"]
+    assert "it is no " in reasons["text.png"]
+    assert "it is no " in reasons["scan.tiff"]
     assert "lies outside of outside.png" in reasons["5_outside.png"]
     assert "640 x 480" in reasons["8_larger.png"]
-    assert len(reasons) == 5
-    assert any("1 of the 10 frames" in note for note in result.notes)
+    assert len(reasons) == 6
+    assert any("1 of the 11 frames" in note for note in result.notes)
     assert any("16 bits" in note for note in result.notes)
     alpha = cv2.imread(str(out / "frames" / "alpha.png"), cv2.IMREAD_UNCHANGED)
     assert (alpha[..., 3] == 77).all()
@@ -294,12 +296,14 @@ def test_a_face_that_cannot_have_the_mask_is_named(faces: Path, out: Path) -> No
 def test_a_face_that_vanishes_or_changes_meanwhile_is_named(faces: Path, out: Path) -> None:
     from ostinato.faces.scan import scan_folder
 
+    cv2.imwrite(str(faces / "plain.png"), np.zeros((64, 64, 3), np.uint8))
     scan = scan_folder(faces)
     (faces / "drawn_000001_0.png").unlink()
     (faces / "drawn_000002_0.png").write_text("text")
+    cv2.imwrite(str(faces / "plain.png"), np.zeros((50, 80, 3), np.uint8))
     result = convert_faces(_Grey(), scan, out, crop=CROP, mask=None, direction="a_to_b")
     assert result.faces_written == 3
-    assert [skipped.name for skipped in result.skipped] == ["drawn_000001_0.png", "drawn_000002_0.png"]
+    assert [skipped.name for skipped in result.skipped] == ["drawn_000001_0.png", "drawn_000002_0.png", "plain.png"]
 
 
 def test_values_that_are_not_finite_are_named_and_not_written(faces: Path, out: Path) -> None:

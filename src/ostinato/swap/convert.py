@@ -40,6 +40,7 @@ from ostinato.swap.provenance import SourceType, describe_swap, png_chunks
 FRAMES_FOLDER = "frames"
 """The folder within the output folder that frames are written to."""
 
+_CHANGED = "it has changed since the folder was read"
 _EMPTY_MASK = "its mask is empty, so nothing of it would be swapped"
 
 
@@ -215,13 +216,15 @@ def _readable(
 def _read(file: FaceFile, wanted: CropSettings, size: int, mask: str | None) -> _Face:
     if file.is_plain:
         image = read_picture(file.path)
+        if image.shape[0] != image.shape[1]:
+            raise face_file_error(file.path, _CHANGED)
         return _Face(file, image, None, None, resize_square(image, wanted.size), None)
     data, header = read_face_bytes(file.path)
     metadata = header.metadata
     try:
         image = decode_rgb(data)
         if metadata is None or image.shape[0] != image.shape[1]:
-            raise ImageError("it has changed since the folder was read")
+            raise ImageError(_CHANGED)
         if mask is not None and not can_have_mask(file.kind, mask):
             raise ImageError(f"it cannot have the {mask!r} mask: {missing_mask_reason(file.kind, mask)}")
         aligned = AlignedFace.of(metadata.landmarks)
