@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ostinato.cli.main import run as command
-from ostinato.runs import GenerationContent, RetentionPolicy, RunFolder
+from ostinato.runs import BestBar, GenerationContent, RetentionPolicy, RunFolder
 from ostinato.runs.manifest import _own_checksum
 
 
@@ -73,7 +73,8 @@ def test_list_shows_the_others_beside_a_run_of_a_newer_program(
     _rewrite(folder / "generations" / "00000030", "manifest.json", '"format": 1', '"format": 2')
     assert command(["runs", "list", str(folder.parent)]) == 0
     lines = _lines(capsys)
-    assert lines[1].startswith("my_run") and lines[1].endswith("made by a newer Ostinato")
+    assert lines[1].startswith("my_run")
+    assert lines[1].endswith("made by a newer Ostinato")
     assert lines[2].startswith("other swap/original 7 ")
     assert command(["runs", "show", str(folder)]) == 3
     assert "has format 2; this program knows 1. Update Ostinato" in capsys.readouterr().err
@@ -219,13 +220,38 @@ def test_restore_refuses_what_is_damaged_and_what_is_trained(folder: Path, capsy
 def test_diff_compares_generations_and_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["runs", "diff", f"{folder}@20", str(folder)]) == 0
     lines = _lines(capsys)
+    assert lines[:2] == [f"first {folder}@20, iteration 20", f"second {folder}, iteration 30"]
     assert "iteration 20 30" in lines
     assert "optimizer.learning_rate 0.0001 5e-05" in lines
-    assert "layer.weight 40 60 20 50 %" in lines
+    assert "layer.weight 40 60 50 %" in lines
     other = _make_run(folder.parent / "other")
     assert command(["runs", "diff", str(folder), str(other)]) == 0
     assert "0 differ, 1 are equal bit for bit" in capsys.readouterr().out
     assert command(["runs", "diff", str(folder), f"{other}@11"]) == 3
+
+
+def test_diff_fits_into_80_columns_whatever_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    states = []
+    for number in (1, 2):
+        run = RunFolder(tmp_path / f"a_run_with_a_rather_long_name_{number}").open(recipe="recognition")
+        targets = [f"set_{number}_{index}" for index in range(20)]
+        config = {"format": 1, "values": {"verification.targets": targets}, "defaults": {"seed": number}}
+        run.begin_session(start_iteration=0, config=config)
+        weight = torch.full((4,), number / 3)
+        model = {"layers.0.blocks.11.attention.projection_of_queries.weight": weight, "bias": weight - 1 / 3}
+        bar = BestBar(0.5, f"a definition of losses that is rather long, as those with margins are, {number} classes")
+        run.commit(run.pack(GenerationContent(7, model, average_loss=1 / 3, average_count=5, bar=bar)))
+        run.close()
+        states.append(str(run.path))
+    assert command(["runs", "diff", *states]) == 0
+    text = capsys.readouterr().out
+    assert "options: 1 difference\n" in text  # not what the defaults of the program were
+    assert re.search(r"verification\.targets +\['set_1_0', .*\['set_2_0'", text, re.DOTALL)
+    assert "values." not in text
+    assert "losses are of different kinds and cannot be compared" in text
+    assert re.search(r"^bias +0 +0\.6667 *$", text, re.MULTILINE)
+    assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
+    assert all(f"set_2_{index}'" in re.sub(r"\s+", " ", text) for index in range(20))
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

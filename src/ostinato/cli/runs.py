@@ -182,17 +182,22 @@ def diff(
     """Compare two states, of one run or of two: counters, options, weights."""
     from ostinato.runs.compare import compare
 
-    found = compare(_load(first), _load(second))
+    one, other = _load(first), _load(second)
+    for title, text, loaded in (("first ", first, one), ("second", second, other)):
+        typer.echo(f"{title}  {shown_name(text)}, iteration {loaded.iteration:,}")
+    found = compare(one, other)
     for title, changes in (("counters", found.counters), ("options", found.options)):
-        typer.echo(f"{title}: {len(changes) or 'no'} difference{'s' if len(changes) != 1 else ''}")
+        typer.echo(f"\n{title}: {len(changes) or 'no'} difference{'s' if len(changes) != 1 else ''}")
         if changes:
-            _table(["", first, second], [[c.name, _value(c.before), _value(c.after)] for c in changes], right={1, 2})
-        typer.echo("")
-    typer.echo(f"weights: {len(found.weights)} differ, {found.equal_weights} are equal bit for bit")
+            rows = [[c.name, _value(c.before), _value(c.after)] for c in changes]
+            _table(["", "first", "second"], rows, right={1, 2}, fold=True)
+        if changes is found.counters and not found.same_losses:
+            typer.echo("The losses are of different kinds and cannot be compared.")
+    typer.echo(f"\nweights: {len(found.weights)} differ, {found.equal_weights} are equal bit for bit")
     shown = found.weights[:weights]
     if shown:
-        rows = [[w.name, _value(w.before), _value(w.after), _value(w.distance), _percent(w.relative)] for w in shown]
-        _table(["", "norm before", "norm after", "distance", "moved"], rows, right={1, 2, 3, 4})
+        rows = [[w.name, _value(w.before, 4), _value(w.after, 4), _percent(w.relative)] for w in shown]
+        _table(["norms", "first", "second", "moved"], rows, right={1, 2, 3}, fold=True)
     if len(found.weights) > len(shown):
         typer.echo(f"... and {len(found.weights) - len(shown)} more; --weights shows more")
 
@@ -333,10 +338,10 @@ def _percent(value: float) -> str:
     return "" if value == float("inf") else f"{100 * value:.3g} %"
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, digits: int = 6) -> str:
     if value is None:
         return "-"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def _time(text: str) -> str:
@@ -347,13 +352,15 @@ def _time(text: str) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> None:
-    """A table: ruled on a terminal, plain aligned columns everywhere else, so that other programs can cut them.
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: set[int], *, fold: bool = False) -> None:
+    """A table: as wide as the terminal; plain aligned columns everywhere else, so that other programs can cut them.
 
     Run folders may come from anywhere, so what a terminal would obey is shown and not sent.
+
+    :param fold: into 80 columns where there is no terminal; for what people read and no program.
     """
     rows = [[shown_name(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() or fold:
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -363,7 +370,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]
             table.add_column(Text(title), justify="right" if index in right else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
-        Console().print(table)
+        Console(width=None if sys.stdout.isatty() else 80).print(table)
         return
     widths = [max(len(row[index]) for row in [titles, *rows]) for index in range(len(titles))]
     for row in [titles, *rows]:

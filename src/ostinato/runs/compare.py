@@ -49,12 +49,14 @@ class Comparison:
     """The differences.
 
     :param counters: iteration, epoch, losses, sessions.
+    :param same_losses: whether the average losses of the two may be compared.
     :param options: by dotted path.
     :param weights: those that differ, the farthest first.
     :param equal_weights: number of weights that are equal bit for bit.
     """
 
     counters: tuple[ValueChange, ...]
+    same_losses: bool
     options: tuple[ValueChange, ...]
     weights: tuple[WeightChange, ...]
     equal_weights: int
@@ -73,7 +75,8 @@ def compare(first: LoadedGeneration, second: LoadedGeneration) -> Comparison:
     weights.sort(key=lambda change: -change.relative)
     return Comparison(
         counters=_compare_values(_counters(first), _counters(second)),
-        options=_compare_values(_flatten(first.options), _flatten(second.options)),
+        same_losses=first.manifest.loss_definition == second.manifest.loss_definition,
+        options=_compare_values(_options(first), _options(second)),
         weights=tuple(weights),
         equal_weights=equal,
     )
@@ -86,7 +89,6 @@ def _counters(loaded: LoadedGeneration) -> dict[str, Any]:
         "epoch": manifest.epoch,
         "average loss": manifest.average_loss,
         "lowest average loss": manifest.lowest_average,
-        "loss definition": manifest.loss_definition,
         "optimizer state of iteration": manifest.optimizer_iteration,
         "sessions": len(loaded.sessions),
         "batch size": loaded.sessions[-1].batch_size if loaded.sessions else None,
@@ -94,6 +96,11 @@ def _counters(loaded: LoadedGeneration) -> dict[str, Any]:
         "recipe": manifest.run.get("recipe", ""),
         "torch": manifest.versions.get("torch", ""),
     }
+
+
+def _options(loaded: LoadedGeneration) -> dict[str, Any]:
+    # A record of a recipe's options also tells the program's defaults of that day, which are not the run's.
+    return _flatten(loaded.options.get("values", loaded.options))
 
 
 def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
