@@ -65,6 +65,15 @@ def test_points_that_are_not_finite_are_refused(landmarks: np.ndarray) -> None:
         AlignedFace.of(landmarks)
 
 
+@pytest.mark.parametrize("far", [1e6, 1e9, 3e38])
+def test_a_landmark_absurdly_far_away_is_refused(landmarks: np.ndarray, far: float) -> None:
+    landmarks[3] = (far, -far)
+    with pytest.raises(ArgumentValueError, match="times the face's width away"):
+        AlignedFace.of(landmarks)
+    landmarks[3] = (2000, -2000)
+    assert np.isfinite(AlignedFace.of(landmarks).crop_landmarks(64, "face")).all()
+
+
 def test_alignment_agrees_with_recorded_numbers(recorded_face: dict[str, Any]) -> None:
     face = AlignedFace.of(np.array(recorded_face["landmarks"], np.float32))
     assert np.allclose(face.legacy_matrix, recorded_face["legacy_matrix"], atol=1e-6)

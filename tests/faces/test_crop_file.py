@@ -250,10 +250,10 @@ def test_creating_leaves_no_other_file_behind(tmp_path, path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-def test_identity_follows_name_size_and_time():
-    base = file_identity("a.png", 1, 2)
-    assert len({base, file_identity("b.png", 1, 2), file_identity("a.png", 2, 2), file_identity("a.png", 1, 3)}) == 4
-    assert base == file_identity("a.png", 1, 2)
+def test_identity_follows_name_size_time_and_content():
+    facts = [("a.png", 1, 2, 3), ("b.png", 1, 2, 3), ("a.png", 2, 2, 3), ("a.png", 1, 3, 3), ("a.png", 1, 2, 4)]
+    assert len({file_identity(*fact) for fact in facts}) == 5
+    assert file_identity(*facts[0]) == file_identity(*facts[0])
 
 
 def test_the_layout_is_the_documented_one(path, file):

@@ -6,6 +6,7 @@ import pytest
 from ostinato.errors import FaceFileError
 from ostinato.faces import prepared_faces
 from ostinato.faces.crop_cache import open_crop_caches
+from ostinato.faces.face_files import write_face
 from ostinato.faces.prepared_faces import PreparedFaces
 from ostinato.faces.sample import CropSettings, prepare_face
 from ostinato.faces.scan import scan_folder
@@ -78,6 +79,23 @@ def test_a_file_changed_between_runs_is_prepared_anew(tmp_path, folder, write_sa
         write_sample(folder / "face_0.png", 255 - picture)
         os.utime(folder / "face_0.png", ns=(number, number))
     np.testing.assert_array_equal(loaded.image, prepare_face(folder / "face_0.png", SETTINGS).image)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("kind", ["scan", "paths"])
+def test_other_pixels_under_the_same_name_size_and_time_are_prepared_anew(
+    tmp_path, folder, picture, make_metadata, calls, kind
+):
+    path = folder / "face_0.png"
+    sizes = set()
+    for image in (picture, 255 - picture):
+        write_face(path, image, make_metadata(), compression=0)  # not packed, so as long as any other
+        os.utime(path, ns=(7, 7))
+        sizes.add(path.stat().st_size)
+        faces = PreparedFaces(scan_folder(folder) if kind == "scan" else sorted(folder.iterdir()), SETTINGS)
+        _open(faces, tmp_path)
+        faces.load(0)
+    assert len(sizes) == 1
     assert len(calls) == 2
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -80,6 +81,26 @@ def test_every_broken_file_is_listed(tmp_path: Path, write_sample: Write) -> Non
     scan = scan_folder(tmp_path)
     assert _names(scan.files) == ["whole.png"]
     assert _names(scan.bad) == ["cut.jpg", "cut.png", "empty.png", "nowhere.png", "pipe.png", "text.png"]
+
+
+def test_what_would_fail_at_a_face_s_first_use_is_found_at_the_start(
+    tmp_path: Path, write_sample: Write, landmarks: np.ndarray
+) -> None:
+    far, one_spot = landmarks.copy(), landmarks.copy()
+    far[0] = 1e12
+    one_spot[17:] = one_spot[17]
+    mask = StoredMask.pack(np.zeros((64, 64), np.uint8), np.eye(3), "face")
+    write_sample(tmp_path / "far.png", points=far)
+    write_sample(tmp_path / "one_spot.png", points=one_spot)
+    write_sample(tmp_path / "mask.png", masks={"vgg-clear": replace(mask, stored_size=128)})
+    write_sample(tmp_path / "unpackable.png", masks={"vgg-clear": replace(mask, compressed=b"no stream")})
+    scan = scan_folder(tmp_path)
+    assert scan.files == ()
+    far_bad, mask_bad, spot_bad, unpackable = scan.bad
+    assert "times the face's width away from the face" in far_bad.reason
+    assert mask_bad.reason == "a stored mask unpacks to 4096 bytes; its size of 128 means 16384"
+    assert spot_bad.reason == "the landmarks of a face all lie on one spot; it cannot be aligned"
+    assert "a stored mask cannot be unpacked" in unpackable.reason
 
 
 def test_what_the_system_leaves_behind_is_ignored_and_counted(tmp_path: Path, write_sample: Write) -> None:

@@ -28,6 +28,9 @@ CENTRE_POINT: dict[str, tuple[float, float, float]] = {"head": (0.0, 0.0, -2.3),
 MAX_OFFSET = 100.0
 """Units; a crop that lies further away from its face is taken for nonsense."""
 
+MAX_DISTANCE = 100.0
+"""Units; a face with a landmark further away from the others is taken for nonsense."""
+
 POSE_AXES = np.array([[6.0, 0.0, -2.3], [0.0, 6.0, -2.3], [0.0, 0.0, 3.7]])
 """Ends of three arrows from the middle of the skull, to show a pose by."""
 
@@ -63,7 +66,7 @@ def umeyama(points: NDArray[np.floating], target: NDArray[np.floating]) -> NDArr
     sine = covariance[:, 1, 0] - covariance[:, 0, 1]
     spread = np.einsum("nki,nki->n", p, p)
     if not (spread > 0).all():
-        raise ArgumentValueError("All landmarks of a face lie on one spot; it cannot be aligned.")
+        raise ArgumentValueError("the landmarks of a face all lie on one spot; it cannot be aligned.")
     a, b = cosine / spread, sine / spread
     matrix = np.empty((len(p), 2, 3))
     matrix[:, 0, 0], matrix[:, 0, 1] = a, -b
@@ -96,7 +99,7 @@ class AlignedFace:
         """Align a face by its landmarks in frame pixels.
 
         :raises ArgumentValueError: a shape other than (68, 2), (98, 2), (4, 2); a point that is not finite; points
-            that all coincide.
+            that all coincide; a point that lies absurdly far away from the others.
         """
         landmarks = np.asarray(landmarks, np.float32)
         if landmarks.shape not in ((68, 2), (98, 2), (4, 2)):
@@ -110,6 +113,10 @@ class AlignedFace:
             matrix = umeyama(landmarks[None], UNIT_SQUARE)[0]
         else:
             matrix = umeyama(points[None, FIRST_ALIGNED_POINT:], MEAN_FACE)[0]
+        # Warping to landmarks could not address such a point, and a mask would reach for it.
+        distance = np.abs(landmarks.astype(np.float64) @ matrix[:, :2].T + matrix[:, 2] - 0.5).max()
+        if not distance < MAX_DISTANCE:
+            raise ArgumentValueError(f"a landmark lies {distance:.3g} times the face's width away from the face.")
         return cls(landmarks, matrix)
 
     @cached_property

@@ -45,17 +45,15 @@ _HAS_LANDMARKS = 2
 _LANDMARK_BYTES = 68 * 2 * 4
 
 
-def file_identity(name: str, size: int, mtime_ns: int) -> bytes:
-    """16 bytes that change when the file is replaced or written: a digest of its name, size and modification time.
-
-    The content itself is not digested: that would mean to read every file at every start. A file that is replaced by
-    one of the same name, the same size to the byte and the same time to the nanosecond is not noticed.
+def file_identity(name: str, size: int, mtime_ns: int, ends: int = 0) -> bytes:
+    """16 bytes that change when a face file is replaced or written: a digest of what is known of it.
 
     :param name: without the folder, so that faces keep their identity when the folder is moved.
     :param size: bytes.
-    :param mtime_ns: nanoseconds.
+    :param mtime_ns: modification time in nanoseconds.
+    :param ends: what :func:`ostinato.faces.face_files.file_ends` says of the content; 0 when it was not looked at.
     """
-    text = f"{name}\0{size}\0{mtime_ns}"
+    text = f"{name}\0{size}\0{mtime_ns}\0{ends}"
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).digest()
 
 

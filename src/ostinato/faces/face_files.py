@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import stat
@@ -36,6 +37,9 @@ MAX_TEXT_BYTES = 16 * 1024 * 1024
 MAX_FILE_BYTES = 2**30
 """Larger files are not read; the largest picture that is decoded has half of it, without compression and with alpha."""
 
+_FIRST_BYTES = 16 * 1024
+_LAST_BYTES = 4 * 1024
+
 
 @dataclass(frozen=True)
 class FaceHeader:
@@ -47,7 +51,8 @@ class FaceHeader:
 
 
 def face_file_error(path: str | os.PathLike[str], reason: str, *, advice: str = "") -> FaceFileError:
-    """The error that names a face file and says why it cannot be used."""
+    """The error that names a face file and says why it cannot be used; the reason may be a sentence of its own."""
+    reason = reason.removesuffix(".")
     return FaceFileError(
         f"{shown_name(path)} cannot be used: {reason}.", advice=advice, path=os.fspath(path), reason=reason
     )
@@ -108,6 +113,21 @@ def read_whole(file: BinaryIO) -> bytes:
         raise PngError(f"it has {size:,} bytes; at most {MAX_FILE_BYTES:,} are read")
     file.seek(0)
     return file.read(size)  # and not the largest size allowed: Python sets aside what is asked for
+
+
+def file_ends(file: BinaryIO, size: int) -> int:
+    """64 bits that stand for the content of an open picture: a digest of its beginning and its end.
+
+    The beginning of a face holds its size, landmarks and masks, and its end the checksum of all its pixels. The rest
+    is not read: that would mean to read every file whole at every start.
+
+    :param size: bytes of the file.
+    """
+    file.seek(0)
+    digest = hashlib.blake2b(file.read(_FIRST_BYTES), digest_size=8)
+    file.seek(max(0, size - _LAST_BYTES))
+    digest.update(file.read(_LAST_BYTES))
+    return int.from_bytes(digest.digest(), "little")
 
 
 def read_open_header(file: BinaryIO) -> tuple[PngHeader, FaceMetadata | None]:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from ostinato.errors import ArgumentValueError, FaceFileError
 from ostinato.faces.alignment import AlignedFace, to_68
 from ostinato.faces.crop_file import CropFile, file_identity
-from ostinato.faces.face_files import face_file_error, read_face_header
+from ostinato.faces.face_files import face_file_error, file_ends, open_regular, read_face_header
+from ostinato.faces.png_chunks import PngError
 from ostinato.faces.sample import CropSettings, PreparedFace, prepare_face
 from ostinato.faces.scan import FolderScan
 
@@ -50,7 +51,7 @@ class PreparedFaces:
         if self._scan is None:
             identities = list(map(_identity, self._paths))
         else:
-            identities = [file_identity(file.name, file.bytes, file.mtime_ns) for file in self._scan.files]
+            identities = [file_identity(file.name, file.bytes, file.mtime_ns, file.ends) for file in self._scan.files]
         self._identities = b"".join(identities)
         return identities
 
@@ -107,14 +108,18 @@ class PreparedFaces:
 
 def _identity(path: Path) -> bytes:
     try:
-        status = os.stat(path)
+        with open_regular(path) as file:
+            status = os.fstat(file.fileno())
+            ends = file_ends(file, status.st_size)
+    except PngError as error:
+        raise face_file_error(path, str(error)) from None
     except OSError as error:
         raise face_file_error(
             path,
             f"it is not there any more, or cannot be reached ({error.strerror or error})",
             advice="Put it back, or start the same command again to train without it.",
         ) from error
-    return file_identity(path.name, status.st_size, status.st_mtime_ns)
+    return file_identity(path.name, status.st_size, status.st_mtime_ns, ends)
 
 
 def _no_landmarks(path: Path) -> FaceFileError:

@@ -1,4 +1,4 @@
-"""What a folder of faces holds, found out at the start: every header is read, no pixels are.
+"""What a folder of faces holds, found out at the start: every header is read and tried, no pixels are decoded.
 
 A folder may hold extracted faces (PNG with metadata) and plain square pictures that are already aligned. Sub-folders
 are not entered. Files that the operating system leaves behind and hidden files are passed over and counted; broken
@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ostinato.data.file_names import shown_name
 from ostinato.data.jpeg import ImageError
-from ostinato.errors import FaceFileError, FaceFolderError
-from ostinato.faces.face_files import face_file_error, open_regular, read_open_header
+from ostinato.errors import ArgumentValueError, FaceFileError, FaceFolderError
+from ostinato.faces.alignment import AlignedFace
+from ostinato.faces.face_files import face_file_error, file_ends, open_regular, read_open_header
 from ostinato.faces.metadata import Centering, MetadataError
 from ostinato.faces.pictures import picture_size
 from ostinato.faces.png_chunks import PngError
@@ -54,6 +55,8 @@ class FaceFile:
     bytes: int
     mtime_ns: int
     kind: FaceKind
+    ends: int = 0
+    """What :func:`ostinato.faces.face_files.file_ends` found."""
 
     @property
     def path(self) -> Path:
@@ -172,7 +175,13 @@ def _scan_file(folder: Path, name: str, kinds: dict[FaceKind, FaceKind]) -> Face
             facts = os.fstat(file.fileno())
             size = picture_size(file)
             metadata = read_open_header(file)[1] if size.format == "PNG" else None
-    except (PngError, MetadataError, ImageError) as error:
+            ends = file_ends(file, facts.st_size)
+        if metadata is not None:
+            # Both would fail at the face's first use, perhaps hours from now.
+            AlignedFace.of(metadata.landmarks)
+            for mask in metadata.masks.values():
+                mask.pixels()
+    except (PngError, MetadataError, ImageError, ArgumentValueError) as error:
         raise face_file_error(path, str(error)) from None
     except OSError as error:
         raise face_file_error(path, f"it cannot be opened ({error.strerror or error})") from error
@@ -184,7 +193,7 @@ def _scan_file(folder: Path, name: str, kinds: dict[FaceKind, FaceKind]) -> Face
     if metadata is not None:
         kind = FaceKind(metadata.centering, len(metadata.landmarks), tuple(sorted(metadata.masks)))
     kind = kinds.setdefault(kind, kind)
-    return FaceFile(folder, name, size.width, facts.st_size, facts.st_mtime_ns, kind)
+    return FaceFile(folder, name, size.width, facts.st_size, facts.st_mtime_ns, kind, ends)
 
 
 def count_files(count: int) -> str:
