@@ -21,14 +21,15 @@ from ostinato.swap.updater import LOWEST_SCALE, SwapUpdater
 # --- what an update reports -------------------------------------------------------------------------------------------
 
 
-def test_it_reports_every_side_and_part_of_the_loss_and_their_sum() -> None:
-    updater = updater_of(options_of(), ("a", "b", "c"))
+@pytest.mark.parametrize("names", ["a", "ab", "abc", "abcde"])
+def test_it_reports_every_side_and_part_of_the_loss_and_their_sum(names: str) -> None:
+    updater = updater_of(options_of(), tuple(names))
     (losses,) = run(updater, 1)
-    sides = [name for side in "abc" for name in (f"loss/{side}", f"loss/{side}/ssim", f"loss/{side}/mse")]
+    sides = [name for side in names for name in (f"loss/{side}", f"loss/{side}/ssim", f"loss/{side}/mse")]
     assert set(losses) == {"loss/total", "gradient/norm", *sides}
-    assert losses["loss/total"] == pytest.approx(sum(losses[f"loss/{side}"] for side in "abc"))
-    assert updater.last_files == {side: [Path(f"{n}_0.png"), Path(f"{n}_1.png")] for n, side in enumerate("abc")}
-    assert updater.batch_size == 3 * COUNT
+    assert losses["loss/total"] == pytest.approx(sum(losses[f"loss/{side}"] for side in names))
+    assert updater.last_files == {side: [Path(f"{n}_0.png"), Path(f"{n}_1.png")] for n, side in enumerate(names)}
+    assert updater.batch_size == len(names) * COUNT
 
 
 def test_a_learned_mask_has_a_loss_of_its_own() -> None:
