@@ -10,7 +10,8 @@ import typer
 
 from ostinato.cli import launch as launch_module
 from ostinato.cli.launch import launch
-from ostinato.dist.launching import Host, Job, LaunchError
+from ostinato.dist.hosts import Host
+from ostinato.dist.launching import Job, LaunchError
 from ostinato.errors import UsageError
 from ostinato.kvstore import server_settings
 

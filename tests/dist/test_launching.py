@@ -1,70 +1,11 @@
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 
 import pytest
 
-from ostinato.dist.launching import (
-    Helper,
-    Host,
-    Job,
-    LaunchError,
-    _failed,
-    _helping,
-    _program,
-    fill_hosts,
-    find_this_host,
-    free_port,
-    parse_hosts,
-    read_host_file,
-)
-from ostinato.errors import BadInputError, UsageError
-
-
-def test_machines_as_horovod_writes_them() -> None:
-    assert parse_hosts("a:4, b-2.example.org:2,c") == [Host("a", 4), Host("b-2.example.org", 2), Host("c", 1)]
-
-
-@pytest.mark.parametrize("text", ["", "a:", "a:0", "a:x", "a:1,,b:1", "a b:1"])
-def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="host:slots"):
-        parse_hosts(text)
-
-
-def test_host_files_of_mpi(tmp_path: Path) -> None:
-    path = tmp_path / "hosts"
-    path.write_text("# my machines\nnode1 slots=4\nnode2 slots = 2 max-slots=8  # half\n\nnode3:3\nnode4\n")
-    assert read_host_file(path) == [Host("node1", 4), Host("node2", 2), Host("node3", 3), Host("node4", 1)]
-
-
-@pytest.mark.parametrize("text", ["node1 slots=x", "node1 slots=0", "node 1 2 3", "# nothing"])
-def test_broken_host_files_are_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "hosts"
-    path.write_text(text)
-    with pytest.raises(BadInputError, match="hosts"):
-        read_host_file(path)
-    with pytest.raises(BadInputError, match="cannot be read"):
-        read_host_file(tmp_path / "missing")
-
-
-def test_machines_are_filled_one_after_the_other() -> None:
-    hosts = [Host("a", 4), Host("b", 4), Host("c", 4)]
-    assert fill_hosts(hosts, 6) == [Host("a", 4), Host("b", 2)]
-    assert fill_hosts(hosts, 12) == hosts
-    for ranks in (0, 13):
-        with pytest.raises(UsageError, match="12 slots"):
-            fill_hosts(hosts, ranks)
-
-
-def test_this_machine_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "node2.cluster")
-    assert find_this_host([Host("node1", 1), Host("node2", 1)]) == 1
-    assert find_this_host([Host("node1", 1), Host("gateway", 1)], "gateway") == 1
-    assert find_this_host([Host("localhost", 2)]) == 0
-    with pytest.raises(UsageError, match=r"node2\.cluster"):
-        find_this_host([Host("a", 1), Host("b", 1)])
+from ostinato.dist.hosts import Host
+from ostinato.dist.launching import Job, LaunchError, _failed, _program, free_port
 
 
 def test_a_free_port_is_a_port() -> None:
@@ -114,31 +55,3 @@ def test_a_status_that_is_final_is_that_of_the_job_whoever_ended_first(status: i
 def test_the_restarts_that_are_used_up_are_counted() -> None:
     assert "the restart that was allowed is used up" in str(_failed(Job(("train",), (), 0, 0, 1), {0: Failure(1, 1)}))
     assert "the 3 restarts that were allowed are used up" in str(_failed(Job(("train",), ()), {0: Failure(1, 1)}))
-
-
-def test_a_helper_that_fails_is_started_again_and_ends_with_the_ranks(tmp_path: Path) -> None:
-    pipe = tmp_path / "says"
-    os.mkfifo(pipe)
-    script = tmp_path / "helper"
-    # Says its number to the pipe; the first one then fails, the second waits to be ended.
-    script.write_text(f'echo $$ > "{pipe}"\nif [ -e "$AGAIN" ]; then exec sleep 600; fi\ntouch "$AGAIN"\nexit 3\n')
-    lives: list[int] = []
-
-    def fail() -> None:
-        with _helping([Helper("sleeper", ("sh", str(script)), {"AGAIN": str(tmp_path / "again")})]):
-            lives.extend([int(pipe.read_text()), int(pipe.read_text())])
-            raise KeyError("a rank failed")
-
-    with pytest.raises(KeyError):
-        fail()
-    assert lives[0] != lives[1]
-    with pytest.raises(ProcessLookupError):
-        os.kill(lives[1], 0)
-
-
-def test_helpers_may_end_by_themselves_after_the_ranks(tmp_path: Path) -> None:
-    pipe, done = tmp_path / "go", tmp_path / "done"
-    os.mkfifo(pipe)
-    with _helping([Helper("writer", ("sh", "-c", f'cat "{pipe}" > "{done}"'))]):
-        pipe.write_text("written")
-    assert done.read_text() == "written"

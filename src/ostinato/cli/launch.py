@@ -9,18 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ostinato.dist.launching import (
-    DEFAULT_PORT,
-    FINAL_STATUSES,
-    Helper,
-    Host,
-    Job,
-    LaunchError,
-    fill_hosts,
-    find_this_host,
-    parse_hosts,
-    read_host_file,
-)
+from ostinato.dist.helper_processes import Helper
+from ostinato.dist.hosts import Host, fill_hosts, find_this_host, parse_hosts, read_host_file
+from ostinato.dist.launching import DEFAULT_PORT, FINAL_STATUSES, Job, LaunchError
 from ostinato.dist.launching import launch as launch_job
 from ostinato.errors import UsageError
 

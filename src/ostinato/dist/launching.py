@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import socket
-import subprocess
 import sys
-import threading
-import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from ostinato.dist.helper_processes import Helper, helping
+from ostinato.dist.hosts import Host
 from ostinato.errors import BadInputError, DamagedRunError, OstinatoError, UsageError
 
 DEFAULT_PORT = 29400
@@ -26,28 +23,10 @@ FINAL_STATUSES = frozenset({UsageError.exit_code, BadInputError.exit_code, Damag
 bad input, a damaged run."""
 
 _LOOK_EVERY = 0.2
-_SECONDS_TO_END = 10.0
 
 
 class LaunchError(OstinatoError):
     """The ranks of a job did not all end well. Fields: ``rank``, ``status`` (negative: the signal that ended it)."""
-
-
-@dataclass(frozen=True)
-class Host:
-    """A machine and how many ranks it takes."""
-
-    name: str
-    slots: int
-
-
-@dataclass(frozen=True)
-class Helper:
-    """A process beside the ranks, on the first machine. Started again when it fails, as long as the ranks run."""
-
-    name: str
-    command: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,97 +57,6 @@ class Job:
         return sum(host.slots for host in self.hosts)
 
 
-def parse_hosts(text: str) -> list[Host]:
-    """Read machines as Horovod writes them: ``a:4,b:2``; without a number, one rank.
-
-    :raises UsageError: the text is of another form.
-    """
-    hosts = []
-    for part in text.split(","):
-        found = re.fullmatch(r"\s*([\w.\-]+)(?::(\d+))?\s*", part)
-        if found is None or found[2] == "0":
-            raise UsageError(
-                f"{part.strip()!r} does not name a machine and its number of ranks.",
-                advice="Write host:slots, several of them with commas: a:4,b:4.",
-            )
-        hosts.append(Host(found[1], int(found[2] or 1)))
-    return hosts
-
-
-def read_host_file(path: Path) -> list[Host]:
-    """Read a host file of MPI: a machine a line, with ``slots=4`` or ``:4`` behind its name; ``#`` begins a comment.
-
-    :raises BadInputError: the file cannot be read, or a line is of another form.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(
-            f"The host file {path} cannot be read: {error}.",
-            advice="Name a text file with one machine a line, or give the machines themselves with --hosts.",
-            path=str(path),
-        ) from error
-    hosts = []
-    for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        found = re.fullmatch(r"([\w.\-]+)(?::(\d+)|(?:\s+(?:max[-_]slots=\d+|slots\s*=\s*(\d+)))*)", text)
-        if found is None or "0" in (found[2], found[3]):
-            raise BadInputError(
-                f"Line {number} of the host file {path} is {text!r}.",
-                advice="Write a machine and its number of ranks: node1 slots=4.",
-                path=str(path),
-                line=number,
-            )
-        hosts.append(Host(found[1], int(found[2] or found[3] or 1)))
-    if not hosts:
-        raise BadInputError(
-            f"The host file {path} names no machine.",
-            advice="Write one machine a line: node1 slots=4.",
-            path=str(path),
-        )
-    return hosts
-
-
-def fill_hosts(hosts: Sequence[Host], ranks: int) -> list[Host]:
-    """Share ranks out over machines, filling them one after the other; machines without ranks are left out.
-
-    :raises UsageError: there are not enough slots.
-    """
-    slots = sum(host.slots for host in hosts)
-    if not 1 <= ranks <= slots:
-        raise UsageError(
-            f"{ranks} ranks were asked for, and the machines have {slots} slots.",
-            advice="Ask for at least one and at most as many as there are slots.",
-        )
-    filled, left = [], ranks
-    for host in hosts:
-        if left:
-            filled.append(Host(host.name, min(host.slots, left)))
-            left -= filled[-1].slots
-    return filled
-
-
-def find_this_host(hosts: Sequence[Host], name: str | None = None) -> int:
-    """The position of this machine among them.
-
-    :param name: what it is called there; by default its host name, whole or up to the first dot.
-    :raises UsageError: it is not among them.
-    """
-    if name is None and len(hosts) == 1 and hosts[0].name in ("localhost", "127.0.0.1"):
-        return 0
-    here = name or socket.gethostname()
-    for position, host in enumerate(hosts):
-        if host.name == here or (name is None and host.name.partition(".")[0] == here.partition(".")[0]):
-            return position
-    raise UsageError(
-        f"This machine is {here}, and the job runs on {', '.join(host.name for host in hosts)}.",
-        advice="Start the same command on each of these machines; --this-host says which one this is, where its own "
-        "name is another.",
-    )
-
-
 def free_port() -> int:
     """A port of this machine that nobody listens on right now."""
     with socket.socket() as listener:
@@ -196,7 +84,7 @@ def launch(job: Job) -> None:
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         **job.environment,
     }
-    with _environment(values), _helping(job.helpers if job.this_host == 0 else ()):
+    with _environment(values), helping(job.helpers if job.this_host == 0 else ()):
         try:
             failures = _run_ranks(job)
         except SignalException as error:
@@ -327,50 +215,3 @@ def _environment(values: Mapping[str, str]) -> Generator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _helping(helpers: Sequence[Helper]) -> Generator[None]:
-    """Keep helper processes running inside; give them a moment to end by themselves, then end them."""
-    if not helpers:
-        yield
-        return
-    over = threading.Event()
-    running: list[subprocess.Popen[bytes]] = []
-
-    def keep_running() -> None:
-        while not over.wait(_LOOK_EVERY):
-            for number, helper in enumerate(helpers):
-                if running[number].poll() not in (None, 0) and not over.is_set():
-                    running[number] = _start(helper)
-
-    keeper = threading.Thread(target=keep_running, name="ostinato-helpers", daemon=True)
-    ended_well = False
-    try:
-        for helper in helpers:
-            running.append(_start(helper))
-        keeper.start()
-        yield
-        ended_well = True
-    finally:
-        over.set()
-        if keeper.is_alive():
-            keeper.join()
-        _end(running, patience=_SECONDS_TO_END if ended_well else 0.0)
-
-
-def _end(processes: Sequence[subprocess.Popen[bytes]], patience: float) -> None:
-    """Wait for processes to end by themselves, then ask them to, then make them."""
-    for wait, and_then in ((patience, subprocess.Popen.terminate), (_SECONDS_TO_END, subprocess.Popen.kill)):
-        end = time.monotonic() + wait
-        for process in processes:
-            try:
-                process.wait(max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                and_then(process)
-    for process in processes:
-        process.wait()
-
-
-def _start(helper: Helper) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(helper.command, env={**os.environ, **helper.environment})
