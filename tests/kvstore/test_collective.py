@@ -85,7 +85,7 @@ def case_gradients_are_summed_in_backward(group: Any) -> Any:
     for turn in range(4):
         net.zero_grad(set_to_none=turn % 2 == 0)
         backward(net, group.rank, turn)
-        early = len(store._buckets._flights)
+        early = len(store._rounds.buckets._flights)
         local = gradients(net)
         assert reduce(store, net)
         found.append((early, local, gradients(net)))
@@ -97,7 +97,7 @@ def case_accumulated_gradients(group: Any) -> Any:
     store = watched_store(group, net)
     with store.holding():
         backward(net, group.rank, 0)
-        early = len(store._buckets._flights)
+        early = len(store._rounds.buckets._flights)
     backward(net, group.rank, 1)
     reduce(store, net)
     return early, gradients(net)
@@ -171,7 +171,7 @@ def case_two_replicas(group: Any) -> Any:
     store.watch(pairs)
     for number, net in enumerate(nets):
         backward(net, 2 * group.rank + number, 0)
-    early = len(store._buckets._flights)
+    early = len(store._rounds.buckets._flights)
     store.pushpull(list(pairs), [[p.grad for p in pair] for pair in pairs.values()])
     return early, [gradients(net) for net in nets]
 

@@ -144,7 +144,7 @@ def a_server_fails(placement: Any, meeting: Path) -> Any:
         weights, states = out.clone(), store.save_optimizer_states()
         if key is not None:
             try:
-                store._ask({0: {"call": "pull_rows", "key": key}})
+                store._servers.ask({0: {"call": "pull_rows", "key": key}})
             except ServerLostError as error:
                 said.append(str(error))
         store.close()

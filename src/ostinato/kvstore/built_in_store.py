@@ -1,7 +1,8 @@
-"""What the stores of this package have in common: names, keys, checks of what they are given."""
+"""What the stores of this package have in common: the calls, their keys, and checks of what they are given."""
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
@@ -9,19 +10,24 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from ostinato.dist import Group
-from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
-from ostinato.kvstore.keys import KeyKind, arranged, key_list
+from ostinato.errors import ArgumentTypeError, ArgumentValueError
+from ostinato.kvstore.compression import CompressionScheme, is_finite
+from ostinato.kvstore.keys import KeyKind, arranged, key_list, single_key
 from ostinato.kvstore.store import Capability, Key, Outputs, Store, Value, Values
+from ostinato.kvstore.store_arguments import check_residuals, no_compression, refuse_compression
 from ostinato.kvstore.summing import as_value, write_value
 from ostinato.optim.argument_checks import require_mapping
 from ostinato.optim.row_sparse_gradient import RowSparse
-from ostinato.optim.rules import Optimizer, create
-from ostinato.runs.row_cut import RowCutTable
+from ostinato.runs.row_cut import RowCut, RowCutTable
+
+_log = logging.getLogger(__name__)
 
 
 class BuiltInStore(Store):
     """A store whose keys have a shape, and values of other shapes are refused.
+
+    It arranges what a call is given by key, checks it, and hands it to the members at the end of this class, in which
+    the stores differ.
 
     :param type: the name it was created by.
     """
@@ -34,6 +40,9 @@ class BuiltInStore(Store):
         self._type = type
         self._kind = KeyKind()
         self._labels: dict[Key, str] = {}
+        self._scheme: CompressionScheme | None = None
+        """How gradients are compressed; None: they are not."""
+        self._passed_over: set[Key] = set()
 
     @property
     def type(self) -> str:
@@ -80,12 +89,45 @@ class BuiltInStore(Store):
         """For each flag, whether any worker has set it."""
         return list(flags)
 
+    # --- keys and values ------------------------------------------------------------------------------------------
+
     def broadcast(
         self, key: Key | Sequence[Key], value: Values, out: Outputs, priority: int | Sequence[int] = 0
     ) -> None:
         """See :meth:`Store.broadcast`."""
         self.init(key, value)
         self.pull(key, out, priority)
+
+    def push(self, key: Key | Sequence[Key], value: Values, priority: int | Sequence[int] = 0) -> None:
+        """See :meth:`Store.push`. Returns when the values are applied: a collective where workers train in step."""
+        self._exchange(self._known(key, value), {}, only_if_finite=False, in_place=False)
+
+    def pull(
+        self, key: Key | Sequence[Key], out: Outputs, priority: int | Sequence[int] = 0, ignore_sparse: bool = True
+    ) -> None:
+        """See :meth:`Store.pull`. A collective only for whole tables that are cut over the ranks."""
+        wanted = self._known(key, out)
+        for one in [one for one in wanted if ignore_sparse and self._is_table(one)]:
+            del wanted[one]
+            if one not in self._passed_over:
+                self._passed_over.add(one)
+                _log.info("pull passes over the table %r, whose rows are pulled one by one", one)
+        self._read(wanted)
+
+    def pushpull(
+        self,
+        key: Key | Sequence[Key],
+        value: Values,
+        out: Outputs | None = None,
+        priority: int | Sequence[int] = 0,
+        *,
+        only_if_finite: bool = False,
+    ) -> bool:
+        """See :meth:`Store.pushpull`. A collective where workers train in step; a worker of several that has nothing
+        to push for a key may give an empty list."""
+        values = self._known(key, value)
+        outputs = values if out is None else self._known(key, out)
+        return self._exchange(values, outputs, only_if_finite=only_if_finite, in_place=out is None)
 
     def row_sparse_pull(
         self, key: Key | Sequence[Key], row_ids: Tensor | Sequence[Tensor], priority: int | Sequence[int] = 0
@@ -105,19 +147,100 @@ class BuiltInStore(Store):
             )
         return [self._rows(key, ids) for ids in row_ids]  # pyrefly: ignore
 
-    # --- for the stores ------------------------------------------------------------------------------------------
+    def set_value(self, key: Key, value: Tensor) -> None:
+        """See :meth:`Store.set_value`. All workers wait for one another."""
+        self._known(single_key(key), [])
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(
+                f"The new value of {self._label(key)} is a tensor, not {type(value).__name__}.",
+                advice="Use torch.as_tensor().",
+            )
+        self._check_shape(key, value)
+        with torch.no_grad():
+            self._replace(key, value.detach())
+
+    def rows_in_parts(self, key: Key) -> Tensor | RowCut:
+        """See :meth:`Store.rows_in_parts`."""
+        self._known(single_key(key), [])
+        return self._own_rows(key)
+
+    def load_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
+        """See :meth:`Store.load_rows`."""
+        self._known(single_key(key), [])
+        if not isinstance(rows, (Tensor, RowCutTable)):
+            raise ArgumentTypeError(
+                f"Rows of {self._label(key)} are loaded from a tensor or a saved table, not {type(rows).__name__}.",
+                advice="Give what was loaded in the place of rows_in_parts().",
+            )
+        if tuple(rows.shape) != tuple(self._shape(key)):
+            raise ArgumentValueError(
+                f"{_sentence(self._label(key))} holds {tuple(self._shape(key))}, and a table of shape "
+                f"{tuple(rows.shape)} was to be loaded.",
+                advice="Load the table that was saved for it.",
+            )
+        self._take_rows(key, rows)
+
+    def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
+        """See :meth:`Store.load_residuals`."""
+        if not check_residuals(residuals):
+            return
+        if self._scheme is None:
+            raise no_compression()
+        self._owe(residuals)
+
+    # --- what the stores give -------------------------------------------------------------------------------------
 
     @abstractmethod
     def _has(self, key: Key) -> bool:
         """Whether the key was initialised."""
 
     @abstractmethod
+    def _is_table(self, key: Key) -> bool:
+        """Whether rows of the key are pulled one by one."""
+
+    @abstractmethod
     def _shape(self, key: Key) -> torch.Size:
         """The shape of what a key holds."""
 
     @abstractmethod
+    def _exchange(
+        self,
+        values: Mapping[Key, Sequence[Value]],
+        outputs: Mapping[Key, Sequence[Tensor]],
+        *,
+        only_if_finite: bool,
+        in_place: bool,
+    ) -> bool:
+        """Push, and pull to the outputs; see :meth:`pushpull`.
+
+        :param in_place: the outputs are the values themselves: replicas receive the sum of their gradients.
+        """
+
+    @abstractmethod
+    def _read(self, outputs: Mapping[Key, Sequence[Tensor]]) -> None:
+        """Copy what is stored to the outputs."""
+
+    @abstractmethod
     def _rows(self, key: Key, row_ids: Tensor) -> RowSparse:
         """See :meth:`row_sparse_pull`."""
+
+    @abstractmethod
+    def _replace(self, key: Key, value: Tensor) -> None:
+        """See :meth:`set_value`. The value may be the caller's own tensor; gradients are not recorded."""
+
+    @abstractmethod
+    def _own_rows(self, key: Key) -> Tensor | RowCut:
+        """See :meth:`rows_in_parts`."""
+
+    @abstractmethod
+    def _take_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
+        """See :meth:`load_rows`; they have the table's shape."""
+
+    @abstractmethod
+    def _owe(self, residuals: Sequence[Mapping[str, Any]]) -> None:
+        """See :meth:`load_residuals`; there are some, and the store compresses."""
+
+    # --- for the stores -------------------------------------------------------------------------------------------
 
     def _label(self, key: Key) -> str:
         """How a message calls a key: by the name of its parameter, where that is known."""
@@ -149,35 +272,25 @@ class BuiltInStore(Store):
         firsts = {one: as_value(given[0]) for one, given in values.items()}
         return {one: first.checked() if isinstance(first, RowSparse) else first for one, first in firsts.items()}
 
-    def _check_shape(self, key: Key, value: Value, verb: str = "was given") -> None:
+    def _checked(self, key: Key, pushed: Sequence[Value]) -> list[Value]:
+        """Values that may be added up for a key; those of sparse tensors as rows."""
+        checked = []
+        for value in pushed:
+            self._check_shape(key, value)
+            if self._scheme is not None:
+                refuse_compression(self._label(key), value)
+            plain = as_value(value)
+            checked.append(plain.checked() if isinstance(plain, RowSparse) else plain)
+        return checked
+
+    def _check_shape(self, key: Key, value: Value) -> None:
         expected = self._shape(key)
         if tuple(value.shape) != tuple(expected):
             raise ArgumentValueError(
                 f"{_sentence(self._label(key))} holds {tuple(expected)}, and a value of shape {tuple(value.shape)} "
-                f"{verb}.",
+                "was given.",
                 advice="The shape of a key cannot change.",
                 key=key,
-            )
-
-    def _check_tensor(self, key: Key, value: Any) -> None:
-        if not isinstance(value, Tensor):
-            raise ArgumentTypeError(
-                f"The new value of {self._label(key)} is a tensor, not {type(value).__name__}.",
-                advice="Use torch.as_tensor().",
-            )
-        self._check_shape(key, value)
-
-    def _check_rows(self, key: Key, rows: Any) -> None:
-        if not isinstance(rows, (Tensor, RowCutTable)):
-            raise ArgumentTypeError(
-                f"Rows of {self._label(key)} are loaded from a tensor or a saved table, not {type(rows).__name__}.",
-                advice="Give what was loaded in the place of rows_in_parts().",
-            )
-        if tuple(rows.shape) != tuple(self._shape(key)):
-            raise ArgumentValueError(
-                f"{_sentence(self._label(key))} holds {tuple(self._shape(key))}, and a table of shape "
-                f"{tuple(rows.shape)} was to be loaded.",
-                advice="Load the table that was saved for it.",
             )
 
     def _write(self, key: Key, value: Value, outputs: Sequence[Tensor]) -> None:
@@ -199,93 +312,11 @@ class BuiltInStore(Store):
             write_value(value, outputs)
 
 
+def are_finite(given: Mapping[Key, Sequence[Value]]) -> bool:
+    """Whether all values that were given by key are finite."""
+    flat = (one.values if isinstance(one, RowSparse) else one for many in given.values() for one in many)
+    return all(bool(is_finite(one)) for one in flat)
+
+
 def _sentence(label: str) -> str:
     return label[0].upper() + label[1:]
-
-
-def checked_optimizer(optimizer: Any) -> Optimizer:
-    """An optimizer that a store can apply; a name makes one with its defaults.
-
-    :raises ArgumentTypeError: it is none.
-    :raises ArgumentValueError: there is none of this name.
-    """
-    if isinstance(optimizer, str):
-        return create(optimizer)
-    if not isinstance(optimizer, Optimizer):
-        raise ArgumentTypeError(
-            f"A store's optimizer is one of ostinato.optim.rules, not {type(optimizer).__name__}.",
-            advice="Give a name such as 'sgd', create('sgd', learning_rate=0.1), or TorchOptimizer(torch.optim.AdamW).",
-        )
-    return optimizer
-
-
-def no_optimizer() -> StateError:
-    """What a store says that is asked for states and has none."""
-    return StateError("This store has no optimizer, so it has no states.", advice="Call set_optimizer() first.")
-
-
-def no_compression() -> StateError:
-    """What a store says that is given residuals and has no use for them."""
-    return StateError(
-        "There are residuals of gradient compression, and this store compresses nothing.",
-        advice="Give compression_params as they were, or leave the residuals out.",
-    )
-
-
-def refuse_compression(label: str, value: Value) -> None:
-    """Refuse what compression is not defined for.
-
-    :param label: what messages call the value's key.
-    :raises ArgumentTypeError: the value is row-sparse, or not float32.
-    """
-    if isinstance(value, RowSparse) or value.layout != torch.strided:
-        raise ArgumentTypeError(
-            f"The value of {label} is row-sparse, and gradient compression takes dense ones.",
-            advice="Leave compression_params out, or make the gradient dense (sparse=False).",
-        )
-    if value.dtype != torch.float32:
-        raise ArgumentTypeError(
-            f"The value of {label} is {value.dtype}, and gradient compression takes float32.",
-            advice="Leave compression_params out, or keep the weights in float32.",
-        )
-
-
-def checked_group(group: Any) -> Group | None:
-    """A group of ranks, or None.
-
-    :raises ArgumentTypeError: it is something else.
-    """
-    if group is not None and not all(hasattr(group, name) for name in ("rank", "size")):
-        raise ArgumentTypeError(
-            f"The group is {group.__class__.__name__}, which is no group of ranks.",
-            advice="Give what ostinato.dist.open_group() returned, or None for the ranks of this process.",
-        )
-    return group
-
-
-def check_residuals(residuals: Any) -> bool:
-    """Whether there are residuals to load.
-
-    :raises ArgumentTypeError: this is no list of states.
-    """
-    if not isinstance(residuals, Sequence) or isinstance(residuals, (str, bytes)):
-        raise ArgumentTypeError(
-            f"Residuals are a list of states, not {type(residuals).__name__}.", advice="Give what residuals() gave."
-        )
-    for state in residuals if isinstance(residuals, (list, tuple)) else ():
-        require_mapping("The state of a worker's residuals", state, "Give what residuals() gave.")
-    return len(residuals) > 0
-
-
-def check_saved_states(states: Any) -> Mapping[str, Any]:
-    """States of an optimizer on a store, to be loaded.
-
-    :raises ArgumentTypeError: they are none.
-    :raises ArgumentValueError: something is missing.
-    """
-    advice = "Give what save_optimizer_states() gave."
-    require_mapping("The state of a store", states, advice)
-    for part in ("states", "counts"):
-        if not isinstance(states.get(part), Mapping):
-            raise ArgumentValueError(f"The state of a store has no part {part!r}.", advice=advice, part=part)
-    return states

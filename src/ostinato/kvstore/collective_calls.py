@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ostinato.dist import detect_placement
+from ostinato.dist import Group, detect_placement
 
 
 def _first_of(*names: str) -> Callable[..., Any]:
@@ -23,8 +23,13 @@ _all_gather_flat = _first_of("all_gather_single", "all_gather_into_tensor")
 _reduce_scatter_flat = _first_of("reduce_scatter_single", "reduce_scatter_tensor")
 
 
-def seat_of_this_process() -> tuple[int, int]:
-    """Rank and number of workers, as far as they can be known without meeting the others."""
+def seat_in(group: Group | None) -> tuple[int, int]:
+    """Rank and number of workers, as far as they can be known without meeting the others.
+
+    :param group: the workers; ``None`` for those of this process.
+    """
+    if group is not None:
+        return group.rank, group.size
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     placement = detect_placement()

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from ostinato.dist import Group
-from ostinato.kvstore.collective_calls import Collectives
+from ostinato.kvstore.collective_workers import CollectiveWorkers
 from ostinato.kvstore.store import Key
 
 
 def gather_residuals(
-    own: Mapping[str, Any], group: Group, collectives: Collectives, device_of: Callable[[Key], torch.device]
+    own: Mapping[str, Any], workers: CollectiveWorkers, device_of: Callable[[Key], torch.device]
 ) -> list[dict[str, Any]]:
     """The compressors' states of all workers, in their order, on every worker. A collective.
 
@@ -21,6 +20,7 @@ def gather_residuals(
 
     :param own: this worker's, as :meth:`~ostinato.kvstore.compression.Compressor.state_dict` gives it.
     """
+    group, collectives = workers.group, workers.meet()
     if group.size == 1:
         return [dict(own)]
     sizes = group.gather({key: len(kept) for key, kept in own["residuals"].items()})

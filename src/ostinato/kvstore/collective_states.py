@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ostinato.kvstore.built_in_store import no_optimizer
 from ostinato.kvstore.collective_keys import CollectiveKeys
 from ostinato.kvstore.saved_leaves import changed, read_whole
 from ostinato.kvstore.store import Key
+from ostinato.kvstore.store_arguments import no_optimizer
 from ostinato.optim.rules import Updater
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,30 +9,20 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
-from ostinato.kvstore.built_in_store import (
-    BuiltInStore,
-    check_residuals,
-    check_saved_states,
-    checked_optimizer,
-    no_compression,
-    no_optimizer,
-    refuse_compression,
-)
-from ostinato.kvstore.compression import CompressionScheme, Compressor, add_decoded, is_finite, residuals_for_rank
-from ostinato.kvstore.keys import single_key
+from ostinato.kvstore.built_in_store import BuiltInStore, are_finite
+from ostinato.kvstore.compression import CompressionScheme, Compressor, add_decoded, residuals_for_rank
 from ostinato.kvstore.loss_scaler import all_finite
 from ostinato.kvstore.registry import register_built_in
 from ostinato.kvstore.replica_updaters import refresh_master_copy
 from ostinato.kvstore.row_sparse_tables import checked_row_ids
 from ostinato.kvstore.saved_leaves import read_whole
-from ostinato.kvstore.store import Capability, Key, Outputs, Updater, Value, Values
+from ostinato.kvstore.store import Capability, Key, Updater, Value, Values
+from ostinato.kvstore.store_arguments import check_saved_states, checked_optimizer, no_optimizer
 from ostinato.kvstore.summing import sum_values, write_value
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Optimizer
 from ostinato.optim.rules import Updater as OptimizerUpdater
 from ostinato.runs.row_cut import RowCutTable
-
-_log = logging.getLogger(__name__)
 
 
 class LocalStore(BuiltInStore):
@@ -48,9 +37,7 @@ class LocalStore(BuiltInStore):
         self._tables: set[Key] = set()
         self._updater: Updater | None = None
         self._optimizer: OptimizerUpdater | None = None
-        self._scheme: CompressionScheme | None = None
         self._compressors: list[Compressor] = []  # one for each replica
-        self._passed_over: set[Key] = set()
 
     def __repr__(self) -> str:
         return f"LocalStore({self._type!r}, {len(self._stored)} keys)"
@@ -73,65 +60,63 @@ class LocalStore(BuiltInStore):
                 first = first.to_dense()
             self._stored[one] = first.detach().to(self._home(first), copy=True)
 
-    def push(self, key: Key | Sequence[Key], value: Values, priority: int | Sequence[int] = 0) -> None:
-        """See :meth:`Store.push`."""
-        values = self._known(key, value)
-        self._check(values)
-        self._take(self._sums(values))
-
-    def pull(
-        self, key: Key | Sequence[Key], out: Outputs, priority: int | Sequence[int] = 0, ignore_sparse: bool = True
-    ) -> None:
-        """See :meth:`Store.pull`."""
-        for one, outputs in self._known(key, out).items():
-            if one in self._tables and ignore_sparse:
-                if one not in self._passed_over:
-                    self._passed_over.add(one)
-                    _log.info("pull passes over the table %r, whose rows are pulled one by one", one)
-                continue
-            self._write(one, self._caught_up(one), outputs)
-
-    def pushpull(
+    def _exchange(
         self,
-        key: Key | Sequence[Key],
-        value: Values,
-        out: Outputs | None = None,
-        priority: int | Sequence[int] = 0,
+        values: Mapping[Key, Sequence[Value]],
+        outputs: Mapping[Key, Sequence[Tensor]],
         *,
-        only_if_finite: bool = False,
+        only_if_finite: bool,
+        in_place: bool,
     ) -> bool:
-        """See :meth:`Store.pushpull`."""
-        values = self._known(key, value)
-        outputs = values if out is None else self._known(key, out)
-        self._check(values)
+        given = {key: self._checked(key, pushed) for key, pushed in values.items()}
         if only_if_finite and self._scheme is not None:
             # What comes out of compression is always finite, so this has to be asked before.
-            if not all(bool(is_finite(one)) for pushed in values.values() for one in pushed):
+            if not are_finite(given):
                 return False
             only_if_finite = False
-        sums = self._sums(values)
+        sums = self._sums(given)
         if only_if_finite and not all_finite(sums.values()):
             return False
         self._take(sums)
-        for one, targets in outputs.items():
-            if out is not None:
+        for key, targets in outputs.items():
+            if not in_place:
                 if targets:
-                    self._write(one, self._caught_up(one), targets)
-            elif isinstance(sums[one], RowSparse):
-                rows = sums[one].indices
-                write_value(RowSparse(rows, self._caught_up(one, rows)[rows], sums[one].shape), targets)
+                    self._write(key, self._caught_up(key), targets)
+            elif isinstance(sums[key], RowSparse):
+                rows = sums[key].indices
+                write_value(RowSparse(rows, self._caught_up(key, rows)[rows], sums[key].shape), targets)
             else:
-                write_value(self._caught_up(one), targets)
+                write_value(self._caught_up(key), targets)
         return True
 
-    def set_value(self, key: Key, value: Tensor) -> None:
-        """See :meth:`Store.set_value`."""
-        self._known(single_key(key), [])
-        self._check_tensor(key, value)
-        self._caught_up(key)
-        self._stored[key].copy_(value.detach())
+    def _checked(self, key: Key, pushed: Sequence[Value]) -> list[Value]:
+        if not pushed:
+            raise ArgumentValueError(
+                f"Nothing is pushed for {self._label(key)}.", advice="Give one value for each replica."
+            )
+        return super()._checked(key, pushed)
+
+    def _read(self, outputs: Mapping[Key, Sequence[Tensor]]) -> None:
+        for key, targets in outputs.items():
+            self._write(key, self._caught_up(key), targets)
+
+    def _rows(self, key: Key, row_ids: Tensor) -> RowSparse:
+        table = self._stored[key]
+        rows = checked_row_ids(self._label(key), row_ids, table.shape)
+        here = rows.to(table.device)
+        values = self._caught_up(key, here)[here].to(row_ids.device)
+        return RowSparse(rows, values, tuple(table.shape))
+
+    def _replace(self, key: Key, value: Tensor) -> None:
+        self._caught_up(key).copy_(value)
         if self._optimizer is not None:
             refresh_master_copy(self._optimizer, key, self._stored[key])
+
+    def _own_rows(self, key: Key) -> Tensor:
+        return self._stored[key]  # whole: no other process has a part of it
+
+    def _take_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
+        self._stored[key].copy_(read_whole(rows, self._stored[key].shape))
 
     # --- updating -----------------------------------------------------------------------------------------------
 
@@ -158,16 +143,7 @@ class LocalStore(BuiltInStore):
         """See :meth:`Store.load_optimizer_states`."""
         self._updating().load_state_dict(check_saved_states(states))
 
-    def rows_in_parts(self, key: Key) -> Tensor:
-        """See :meth:`Store.rows_in_parts`: the whole table, which no other process has a part of."""
-        self._known(single_key(key), [])
-        return self._stored[key]
-
-    def load_rows(self, key: Key, rows: Tensor | RowCutTable) -> None:
-        """See :meth:`Store.load_rows`."""
-        self._known(single_key(key), [])
-        self._check_rows(key, rows)
-        self._stored[key].copy_(read_whole(rows, self._stored[key].shape))
+    # --- compression --------------------------------------------------------------------------------------------
 
     def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
         """See :meth:`Store.set_gradient_compression`."""
@@ -182,12 +158,8 @@ class LocalStore(BuiltInStore):
         """One state for each replica, in the order of the replicas."""
         return [one.state_dict() for one in self._compressors]
 
-    def load_residuals(self, residuals: Sequence[Mapping[str, Any]]) -> None:
-        """See :meth:`Store.load_residuals`."""
-        if not check_residuals(residuals):
-            return
-        if self._scheme is None:
-            raise no_compression()
+    def _owe(self, residuals: Sequence[Mapping[str, Any]]) -> None:
+        assert self._scheme is not None
         loaded = [Compressor(self._scheme) for _ in residuals]
         for compressor, state in zip(loaded, residuals, strict=True):
             compressor.load_state_dict(state)
@@ -212,21 +184,11 @@ class LocalStore(BuiltInStore):
     def _has(self, key: Key) -> bool:
         return key in self._stored
 
+    def _is_table(self, key: Key) -> bool:
+        return key in self._tables
+
     def _shape(self, key: Key) -> torch.Size:
         return self._stored[key].shape
-
-    def _check(self, values: Mapping[Key, Sequence[Value]]) -> None:
-        for key, pushed in values.items():
-            if not pushed:
-                raise ArgumentValueError(
-                    f"Nothing is pushed for {self._label(key)}.", advice="Give one value for each replica."
-                )
-            for value in pushed:
-                self._check_shape(key, value)
-                if self._scheme is not None:
-                    refuse_compression(self._label(key), value)
-                if isinstance(value, RowSparse):
-                    value.checked()
 
     def _sums(self, values: Mapping[Key, Sequence[Value]]) -> dict[Key, Any]:
         if self._scheme is None:
@@ -277,13 +239,6 @@ class LocalStore(BuiltInStore):
                     self._stored[key].index_copy_(0, total.indices, total.values.to(self._stored[key].dtype))
                 else:
                     self._stored[key] = total
-
-    def _rows(self, key: Key, row_ids: Tensor) -> RowSparse:
-        table = self._stored[key]
-        rows = checked_row_ids(self._label(key), row_ids, table.shape)
-        here = rows.to(table.device)
-        values = self._caught_up(key, here)[here].to(row_ids.device)
-        return RowSparse(rows, values, tuple(table.shape))
 
 
 for _name in ("local", "device"):

@@ -38,6 +38,20 @@ def big_array_bound() -> int:
     return int(text)
 
 
+def require_row_ids(label: str, row_ids: Any) -> None:
+    """Refuse row numbers that are no tensor of integers.
+
+    :param label: what messages call the table.
+    :raises ArgumentTypeError: these are none.
+    """
+    if not isinstance(row_ids, Tensor) or row_ids.is_floating_point() or row_ids.dtype == torch.bool:
+        kind = row_ids.dtype if isinstance(row_ids, Tensor) else type(row_ids).__name__
+        raise ArgumentTypeError(
+            f"Rows of {label} are asked for by a tensor of integers, not by {kind}.",
+            advice="Give torch.tensor([...]) with the row numbers.",
+        )
+
+
 def checked_row_ids(label: str, row_ids: Tensor, shape: Sequence[int]) -> Tensor:
     """The unique row numbers of a request, ascending.
 
@@ -46,12 +60,7 @@ def checked_row_ids(label: str, row_ids: Tensor, shape: Sequence[int]) -> Tensor
     :raises ArgumentTypeError: these are no integers.
     :raises ArgumentValueError: one is out of range.
     """
-    if not isinstance(row_ids, Tensor) or row_ids.is_floating_point() or row_ids.dtype == torch.bool:
-        kind = row_ids.dtype if isinstance(row_ids, Tensor) else type(row_ids).__name__
-        raise ArgumentTypeError(
-            f"Rows of {label} are asked for by a tensor of integers, not by {kind}.",
-            advice="Give torch.tensor([...]) with the row numbers.",
-        )
+    require_row_ids(label, row_ids)
     if not len(shape):
         raise ArgumentValueError(f"{label} is a single number, and has no rows.", advice="Pull it whole.")
     rows = shape[0]

@@ -1,121 +1,115 @@
-"""Optimizer states that lie on servers: put together, asked for by parts, and cut for the servers again."""
+"""Optimizer states that lie on servers: put together for a worker, in parts, and handed to the servers again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ostinato.kvstore.compression import CompressionScheme
-from ostinato.kvstore.row_sparse_tables import big_array_bound
-from ostinato.kvstore.saved_leaves import Leaf, changed, element_range, is_flat, read_whole, row_range, size_of
-from ostinato.kvstore.server_placement import Part, place_elements, place_rows, place_whole, place_words
+from ostinato.errors import StateError
+from ostinato.kvstore.placed_array import Placed
+from ostinato.kvstore.row_sparse_exchange import row_borders
+from ostinato.kvstore.saved_leaves import changed
+from ostinato.kvstore.server_link import ServerLink
+from ostinato.kvstore.store import Key
+from ostinato.optim.rules import Optimizer
+from ostinato.runs.row_cut import RowCut
+
+SERVERS_FILE = "server_states"
+"""What the files begin with to which workers save states that are cut over the servers."""
 
 
-@dataclass(frozen=True)
-class Placed:
-    """Where an array lies."""
+class ServerStates:
+    """Asks servers for the states of their parts, and gives them theirs of saved ones.
 
-    shape: torch.Size
-    dtype: torch.dtype
-    parts: tuple[Part, ...]
-    by_rows: bool
-    """Parts are ranges of rows; else of elements, flat."""
-    is_table: bool
-
-    @property
-    def lines(self) -> int:
-        """Rows where parts are ranges of rows, elements where they are ranges of elements."""
-        return self.shape[0] if self.by_rows else self.shape.numel()
-
-    def piece(self, part: Part, whole: Tensor) -> Tensor:
-        """What a part holds of an array, a view; a single part holds it in its own shape."""
-        if len(self.parts) == 1:
-            return whole
-        lines = whole if self.by_rows else whole.reshape(-1)
-        return lines[part.start : part.start + part.length]
-
-    def overlaps(self, first: int, last: int) -> list[tuple[Part, int, int]]:
-        """The parts that hold lines ``first`` to ``last`` (not included), each with its own lines of these, numbered in
-        the part. Without lines, the first part with none of its."""
-        found = []
-        for part in self.parts:
-            begin, end = max(first, part.start), min(last, part.start + part.length)
-            if begin < end:
-                found.append((part, begin - part.start, end - part.start))
-        return found or [(self.parts[0], 0, 0)]
-
-    def join(self, pieces: Sequence[tuple[int, Any]]) -> Any:
-        """Put the servers' states of stretches of one array together, in their order.
-
-        :param pieces: number of lines, and state.
-        """
-        first = pieces[0][1]
-        if len(self.parts) == 1:
-            return first
-
-        def joined(name: str, leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor) or not leaf.ndim or len(leaf) != pieces[0][0]:
-                return leaf
-            return torch.cat([state[name] for _, state in pieces])
-
-        return {name: joined(name, leaf) for name, leaf in first.items()}
-
-    def shaped(self, state: Any) -> Any:
-        """A state that was put together, with what belongs to the elements in the array's own shape."""
-        if len(self.parts) == 1 or self.by_rows:
-            return state
-        return changed(state, lambda leaf: read_whole(leaf, self.shape))
-
-    def cut(self, part: Part, state: Any) -> Any:
-        """A server's part of a saved state, whole or in parts."""
-        if len(self.parts) == 1:
-            return changed(state, lambda leaf: read_whole(leaf, self.shape))
-        return changed(state, lambda leaf: self._cut_leaf(part, leaf))
-
-    def cut_rows(self, part: Part, saved: Leaf) -> Tensor:
-        """A server's part of a saved array."""
-        if len(self.parts) == 1:
-            return read_whole(saved, self.shape)
-        last = part.start + part.length
-        if self.by_rows:
-            return row_range(saved, self.shape, part.start, last)
-        return element_range(saved, part.start, last)
-
-    def _cut_leaf(self, part: Part, leaf: Leaf) -> Tensor:
-        has_lines = len(leaf.shape) > 0 and (
-            leaf.shape[0] == self.shape[0] or is_flat(leaf, self.shape)
-            if self.by_rows
-            else size_of(leaf) == self.shape.numel()
-        )
-        return self.cut_rows(part, leaf) if has_lines else read_whole(leaf)
-
-
-def placed_value(
-    number: int, value: Tensor, servers: int, *, rule: str, scheme: CompressionScheme | None, is_table: bool
-) -> Placed:
-    """Where the parts of a new key lie.
-
-    :param number: of the key, from 0.
-    :param rule: where the optimizer lets a weight be cut: see :attr:`~ostinato.optim.rules.Optimizer.cut`.
-    :param scheme: how its gradients are compressed.
-    :param is_table: its rows are pulled one by one.
+    :param servers: those to ask.
+    :param placed: where the arrays lie; more keys may come.
     """
-    bound, elements = big_array_bound(), value.numel()
-    rows = len(value) if value.ndim else 0
-    # Words and rows have no common borders.
-    compresses_rows = scheme is not None and rule == "rows" and not is_table
-    if rule == "tensors" or rows == 0 or compresses_rows:
-        parts = place_whole(number, rows or elements, servers)
-        return Placed(value.shape, value.dtype, tuple(parts), by_rows=rows > 0, is_table=is_table)
-    if scheme is not None and not is_table:
-        parts = place_words(number, elements, servers, bound, scheme)
-        return Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
-    if rows >= servers or rule == "rows" or is_table:
-        parts = place_rows(number, rows, elements // rows, servers, bound)
-        return Placed(value.shape, value.dtype, tuple(parts), by_rows=True, is_table=is_table)
-    parts = place_elements(number, elements, servers, bound)
-    return Placed(value.shape, value.dtype, tuple(parts), by_rows=False, is_table=False)
+
+    def __init__(self, servers: ServerLink, placed: Mapping[Key, Placed]) -> None:
+        self._servers = servers
+        self._placed = placed
+
+    def whole(self, optimizer: Optimizer) -> dict[str, Any]:
+        """All states, each in its array's own shape."""
+        saved = self._saved(optimizer, {key: (0, placed.lines) for key, placed in self._placed.items()})
+        return {**saved, "states": {key: self._placed[key].shaped(state) for key, state in saved["states"].items()}}
+
+    def in_parts(self, optimizer: Optimizer, rank: int, size: int) -> dict[str, Any]:
+        """All states, of what is cut over servers this worker's share; of what is not, nothing but for worker 0."""
+        cut = {key: placed for key, placed in self._placed.items() if len(placed.parts) > 1}
+        borders = {key: row_borders(placed.lines, size)[rank : rank + 2] for key, placed in cut.items()}
+        asked = {key: (first, last) for key, (first, last) in borders.items()}
+        if rank == 0:  # the others' word of what is not cut is not heard
+            asked |= {key: (0, placed.lines) for key, placed in self._placed.items() if key not in cut}
+        saved = self._saved(optimizer, asked)
+        for key, placed in cut.items():
+            first, last = borders[key]
+
+            def part(leaf: Tensor, first: int = first, last: int = last, lines: int = placed.lines) -> Tensor | RowCut:
+                is_cut = leaf.ndim > 0 and len(leaf) == last - first
+                return RowCut(leaf, first, lines, file=SERVERS_FILE) if is_cut else leaf
+
+            if key in saved["states"]:
+                saved["states"][key] = changed(saved["states"][key], part)
+        return saved
+
+    def _saved(self, optimizer: Optimizer, asked: Mapping[Key, tuple[int, int]]) -> dict[str, Any]:
+        """States of these keys, of each the lines from the first to the last (not included) number."""
+        requests: dict[int, dict[Key, tuple[int, int]]] = {server: {} for server in range(self._servers.servers)}
+        where = {key: self._placed[key].overlaps(*lines) for key, lines in asked.items()}
+        for key, overlaps in where.items():
+            for part, first, last in overlaps:
+                requests[part.server][key] = (first, last)
+        answers = self._servers.ask(
+            {
+                server: {
+                    "call": "save",
+                    "lines": {key: list(lines) for key, lines in of_server.items()},
+                    "cut": [key for key in of_server if len(self._placed[key].parts) > 1],
+                }
+                for server, of_server in requests.items()
+                if of_server
+            }
+        )
+        states: dict[Key, Any] = {}
+        counts: Counter[Key] = Counter()
+        for key, overlaps in where.items():
+            found = [
+                (last - first, answers[part.server]["states"]["states"].get(key)) for part, first, last in overlaps
+            ]
+            if found[0][1] is not None:
+                states[key] = self._placed[key].join(found)
+        for answer in answers.values():
+            for key, count in answer["states"]["counts"].items():
+                counts[key] = max(counts[key], count)
+        return {"format": 1, "optimizer": optimizer.name, "states": states, "counts": dict(counts)}
+
+    def load(self, states: Mapping[str, Any], optimizer: Optimizer, *, is_first: bool) -> None:
+        """Hand the servers their parts of saved states. All workers call this, and wait for the first one.
+
+        :param is_first: this is worker 0, whose states count.
+        :raises StateError: a key is not initialised yet, so it is not known which server takes what.
+        """
+        missing = [key for key in states["states"] if key not in self._placed]
+        if missing:
+            raise StateError(
+                f"A state for the key {missing[0]!r} was loaded before the key was initialised.",
+                advice="Initialise the keys first.",
+                key=missing[0],
+            )
+        self._servers.barrier()
+        if is_first:
+            for server in range(self._servers.servers):
+                own = {
+                    key: self._placed[key].cut(part, state)
+                    for key, state in states["states"].items()
+                    for part in self._placed[key].parts
+                    if part.server == server
+                }
+                counts = {key: states["counts"].get(key, 0) for key in own}
+                message = {"call": "load", "states": {**states, "states": own, "counts": counts}}
+                self._servers.ask({server: {**message, "num_update": optimizer.num_update}})
+        self._servers.barrier()

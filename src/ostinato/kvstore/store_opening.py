@@ -9,10 +9,10 @@ from typing import Any
 
 from ostinato.errors import ArgumentTypeError, ArgumentValueError
 from ostinato.kvstore import registry
-from ostinato.kvstore.built_in_store import refuse_compression
 from ostinato.kvstore.decision import Decision, Sparsity, StoreTraits, decide
 from ostinato.kvstore.parameters import ParameterHandle
 from ostinato.kvstore.store import Store, Value
+from ostinato.kvstore.store_arguments import refuse_compression
 from ostinato.kvstore.tables import TableParameter
 from ostinato.optim.row_sparse_gradient import RowSparse
 from ostinato.optim.rules import Optimizer

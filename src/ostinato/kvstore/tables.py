@@ -18,6 +18,7 @@ from torch.nn import Parameter
 from ostinato.errors import ArgumentTypeError, ArgumentValueError, StateError
 from ostinato.kvstore.parameters import ParameterHandle
 from ostinato.kvstore.replicas import checked_device
+from ostinato.kvstore.row_sparse_tables import require_row_ids
 from ostinato.optim.row_sparse_gradient import RowSparse
 
 
@@ -184,14 +185,14 @@ class TableParameter(ParameterHandle):
         :raises ArgumentTypeError: these are no row numbers.
         :raises ArgumentValueError: a row number is out of range.
         """
-        self._check_ids(row_ids)
+        require_row_ids(repr(self.name), row_ids)
         devices = self.devices
         replica = devices.index(row_ids.device) if row_ids.device in devices else 0
         return self._rows_for([replica], [row_ids])[0]
 
     def list_row_sparse_data(self, row_ids: Tensor) -> list[PulledRows]:
         """Pull the same rows for every replica; see :meth:`row_sparse_data`."""
-        self._check_ids(row_ids)
+        require_row_ids(repr(self.name), row_ids)
         return self._rows_for(list(range(len(self.replicas))), [row_ids.to(device) for device in self.devices])
 
     def all_rows(self) -> Tensor:
@@ -218,14 +219,6 @@ class TableParameter(ParameterHandle):
                 advice="Give it to a ParameterTrainer first, and keep the trainer.",
             )
         return trainer
-
-    def _check_ids(self, row_ids: object) -> None:
-        if not isinstance(row_ids, Tensor) or row_ids.is_floating_point() or row_ids.dtype == torch.bool:
-            kind = row_ids.dtype if isinstance(row_ids, Tensor) else type(row_ids).__name__
-            raise ArgumentTypeError(
-                f"Rows of {self.name!r} are asked for by a tensor of integers, not by {kind}.",
-                advice="Give torch.tensor([...]) with the row numbers.",
-            )
 
     # --- gradients ----------------------------------------------------------------------------------------------
 
