@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from ostinato.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    ContractError,
-    StateError,
-    UpdateRefusedError,
-)
+from ostinato.errors import ArgumentTypeError, ArgumentValueError, ContractError, StateError
 from ostinato.kvstore.compression import CompressionScheme
-from ostinato.kvstore.decision import Decision, check_aggregation
-from ostinato.kvstore.first_values import give_first_values
+from ostinato.kvstore.decision import check_aggregation
 from ostinato.kvstore.fresh_gradients import FreshGradients, find_fresh_gradients
-from ostinato.kvstore.loss_scaler import LossScaler, all_finite
+from ostinato.kvstore.gradient_scale import GradientScale, Losses
+from ostinato.kvstore.loss_scaler import LossScaler
 from ostinato.kvstore.optimizer_binding import bind_optimizer
 from ostinato.kvstore.parameter_binding import Parameters, bind_parameters
+from ostinato.kvstore.parameter_update import ParameterUpdate
 from ostinato.kvstore.parameters import ParameterHandle, some
 from ostinato.kvstore.replica_updaters import ReplicaUpdaters
 from ostinato.kvstore.store import Store
-from ostinato.kvstore.store_opening import open_store
-from ostinato.kvstore.summing import sum_values, write_value
 from ostinato.kvstore.tables import TableParameter
 from ostinato.kvstore.trainer_state import TrainerState
-from ostinato.kvstore.trainer_state_files import read_states, write_states
+from ostinato.kvstore.trainer_state_files import read_states, write_states_once
+from ostinato.kvstore.trainer_store import TrainerStore
 from ostinato.kvstore.weight_versions import WeightVersions
-from ostinato.optim.argument_checks import require_finite, require_flag, require_mapping, require_number, require_path
+from ostinato.optim.argument_checks import require_finite, require_flag, require_mapping, require_path
 from ostinato.optim.nearest_names import did_you_mean
 from ostinato.optim.row_sparse_gradient import RowSparse
 
 if TYPE_CHECKING:
     from ostinato.kvstore.loop_optimizer import LoopOptimizer
-
-_log = logging.getLogger(__name__)
-
-
-_Losses = TypeVar("_Losses", Tensor, list[Tensor], tuple[Tensor, ...])
 
 
 class ParameterTrainer:
@@ -102,32 +90,32 @@ class ParameterTrainer:
         self._handles = bind_parameters(params)
         self._optimizer = bind_optimizer(optimizer, optimizer_params, self._handles)
         check_aggregation(update_on_kvstore, self._optimizer.aggregate_num > 1)
-        self._tables = [handle for handle in self._handles if isinstance(handle, TableParameter)]
-        for table in self._tables:
-            table.bind(self)
+        for handle in self._handles:
+            if isinstance(handle, TableParameter):
+                handle.bind(self)
         self._by_name = {handle.name: handle for handle in self._handles}
         self._replicas = len(self._handles[0].replicas)
+        compression = None if compression_params is None else dict(compression_params)
         self._updaters = ReplicaUpdaters(self._optimizer, self._replicas)
-        self._given_store = kvstore
-        self._compression = None if compression_params is None else dict(compression_params)
-        self._asked = update_on_kvstore
-        self._original_scale = float(self._optimizer.rescale_grad)
-        self._scale = self._original_scale
-        self._store: Store | None = None
-        self._decision: Decision | None = None
-        self._queue = list(self._handles)
-        self._state = TrainerState(self._handles, self._optimizer, self._updaters, self._compression)
         self._versions = WeightVersions()
-        self._overflown: set[int] = set()  # gradients that were not finite before compression, which hides it
-        self.loss_scaler: LossScaler | None = None
-        """Scales losses for float16, see :meth:`scale_loss`; None: no scaling, and gradients are not looked at."""
-        self.last_update_skipped = False
-        """The last step found gradients that are not finite and changed nothing; only with a ``loss_scaler``."""
+        self._store = TrainerStore(
+            kvstore,
+            self._handles,
+            self._optimizer,
+            self._versions,
+            asked=update_on_kvstore,
+            compression=compression,
+        )
+        self._scale = GradientScale(self._optimizer)
+        self._update = ParameterUpdate(
+            self._handles, self._updaters, self._versions, self._scale, compresses=compression is not None
+        )
+        self._state = TrainerState(self._handles, self._optimizer, self._updaters, compression)
         for handle in self._handles:
             handle.watch()
 
     def __repr__(self) -> str:
-        return f"ParameterTrainer({len(self._handles)} parameters, {self._optimizer!r}, {self._given_store!r})"
+        return f"ParameterTrainer({len(self._handles)} parameters, {self._optimizer!r}, {self._store.given!r})"
 
     # --- what it is made of ---------------------------------------------------------------------------------------
 
@@ -149,7 +137,7 @@ class ParameterTrainer:
     @property
     def kvstore(self) -> Store | None:
         """The store; None before the first step, and where there is none."""
-        return self._store
+        return self._store.opened
 
     @property
     def update_on_kvstore(self) -> bool | None:
@@ -157,9 +145,9 @@ class ParameterTrainer:
 
         :raises StateError: before the first step nothing is decided.
         """
-        if self._decision is None:
+        if self._store.decision is None:
             raise StateError("Where updates run is decided by the first step.", advice="Ask again after it.")
-        return self._decision.update_on_kvstore
+        return self._store.decision.update_on_kvstore
 
     @property
     def learning_rate(self) -> float:
@@ -217,13 +205,8 @@ class ParameterTrainer:
         Row-sparse gradients that decide where updates run have to be announced then (``grad_stype``), because no
         gradient is there to be seen.
         """
-        if self._decision is None:
-            self._store, self._decision = open_store(
-                self._given_store, self._handles, self._optimizer, asked=self._asked, compression=self._compression
-            )
-        if self._queue:
-            self._initialize_parameters()
-        self._state.take(self._store, updates_on_store=self._updates_on_store)
+        self._store.open()
+        self._state.take(self._store)
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Add up the gradients and apply them. A collective.
@@ -237,16 +220,16 @@ class ParameterTrainer:
             store's copy of the optimizer cannot follow.
         """
         require_flag("ignore_stale_grad", ignore_stale_grad)
-        self._rescale(batch_size)
+        self._scale.begin_step(batch_size, self._store.updating)
         self.open()
         self._check_workers_agree()
         found = self._look_at_gradients(ignore_stale_grad)
-        if self._updates_on_store:
-            self._push_and_pull(found)
+        if self._store.updating is not None:
+            self._update.on_store(self._store.updating, found)
         else:
-            self._reduce(found.unsummed)
-            self._apply(found.fresh)
-        self._scale = self._original_scale  # until the next loss is scaled
+            self._update.add_up(self._store.opened, found.unsummed)
+            self._update.on_replicas(self._store.opened, found.fresh)
+        self._scale.end_step()
 
     def allreduce_grads(self) -> None:
         """Add up the gradients and leave the sum in every replica's gradient buffer, to be changed before
@@ -255,8 +238,8 @@ class ParameterTrainer:
         :raises ContractError: the store updates.
         """
         self.open()
-        self._refuse_on_store("allreduce_grads")
-        self._reduce(self._look_at_gradients(ignore_stale_grad=True).unsummed)
+        self._store.refuse_updating("allreduce_grads")
+        self._update.add_up(self._store.opened, self._look_at_gradients(ignore_stale_grad=True).unsummed)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Apply gradients that were added up by :meth:`allreduce_grads`. A collective, like :meth:`step`.
@@ -267,185 +250,69 @@ class ParameterTrainer:
         """
         require_flag("ignore_stale_grad", ignore_stale_grad)
         self.open()
-        self._refuse_on_store("update")
-        self._rescale(batch_size)
+        self._store.refuse_updating("update")
+        self._scale.begin_step(batch_size, None)
         self._check_workers_agree()
         found = self._look_at_gradients(ignore_stale_grad)
-        if found.unsummed and (self._store is not None or self._replicas > 1):
+        if found.unsummed and (self._store.opened is not None or self._replicas > 1):
             raise StateError(
                 f"The gradient of {some([handle.name for handle in found.unsummed])} was written by a backward pass "
                 "and not added up over replicas and ranks since.",
                 advice="Call allreduce_grads() after the last backward pass and before update(), or step() alone.",
             )
-        self._apply(found.fresh)
-        self._scale = self._original_scale
+        self._update.on_replicas(self._store.opened, found.fresh)
+        self._scale.end_step()
 
     def holding(self) -> AbstractContextManager[None]:
         """Inside this, backward does not start exchanging gradients: more passes add to them before the next step."""
-        return nullcontext() if self._store is None else self._store.holding()
-
-    def _rescale(self, batch_size: float) -> None:
-        if not require_number("batch_size", batch_size) > 0:
-            raise ArgumentValueError(
-                f"A step was asked for with a batch size of {batch_size!r}.", advice="Give the number of samples."
-            )
-        factor = self._scale / batch_size
-        store = self._store
-        if (
-            store is not None
-            and self._updates_on_store
-            and store.is_distributed
-            and not store.is_capable("live_optimizer")
-            and self._optimizer.rescale_grad != factor
-        ):
-            raise UpdateRefusedError(
-                f"Gradients are to be multiplied by {factor:g}, and the store {store.type!r} goes on multiplying by "
-                f"{self._optimizer.rescale_grad:g}: its copy of the optimizer was made at the first step.",
-                advice="Keep the batch size, or use update_on_kvstore=False.",
-                old=self._optimizer.rescale_grad,
-                new=factor,
-            )
-        self._optimizer.rescale_grad = factor
+        return nullcontext() if self._store.opened is None else self._store.opened.holding()
 
     def _check_workers_agree(self) -> None:
         """Ranks that scale or step differently would drift apart without a word."""
-        if self._store is not None:
+        if self._store.opened is not None:
             optimizer = self._optimizer
-            self._store.check_workers_agree(
+            self._store.opened.check_workers_agree(
                 {"rate": optimizer.learning_rate, "wd": optimizer.wd, "rescale_grad": optimizer.rescale_grad}
             )
 
     def _look_at_gradients(self, ignore_stale_grad: bool) -> FreshGradients:
         return find_fresh_gradients(
             self._handles,
-            self._store,
+            self._store.opened,
             self._versions,
-            without_value={handle.index for handle in self._queue},
+            without_value={handle.index for handle in self._store.waiting},
             ignore_stale_grad=ignore_stale_grad,
         )
 
-    def _follow_replaced(self, handle: ParameterHandle) -> None:
-        """Bring the replicas that a replaced weight was not written to up to it, and master copies too."""
-        written = self._versions.written(handle)
-        if not any(written):
-            return
-        if not all(written):
-            with torch.no_grad():
-                for replica in handle.replicas[1:]:
-                    replica.copy_(handle.replicas[0])
-        self._updaters.weight_replaced(handle)
-        self._versions.remember([handle])
-
-    def _push_and_pull(self, found: FreshGradients) -> None:
-        """One exchange: push gradients, let the store update, pull weights."""
-        store, fresh = self._store, found.fresh
-        assert store is not None
-        for handle in found.replaced:
-            store.set_value(handle.index, handle.data())
-        self._versions.remember(found.replaced)
-        # What other workers did to parameters that have no gradient here has to be pulled; in step there is nothing.
-        pulled = found.resting if store.is_asynchronous else []
-        if not fresh and not pulled:
-            return
-        finite = store.pushpull(
-            [handle.index for handle in (*fresh, *pulled)],
-            [*(handle.gradients(fill=False) for handle in fresh), *([] for _ in pulled)],
-            [handle.weights() for handle in (*fresh, *pulled)],
-            [-handle.index for handle in (*fresh, *pulled)],
-            only_if_finite=self.loss_scaler is not None,
-        )
-        if fresh and self._is_skipped(overflow=not finite):
-            return
-        self._versions.remember((*fresh, *pulled))
-        for handle in fresh:
-            handle.clear_fresh()
-
-    def _reduce(self, unsummed: Sequence[ParameterHandle]) -> None:
-        """Make the gradient buffers of every replica the sum over replicas and workers."""
-        if not unsummed:
-            return
-        store = self._store
-        if store is not None:
-            if store.is_distributed:
-                self._refuse_unannounced_rows(unsummed)
-            keys = [handle.index for handle in unsummed]
-            # What comes out of compression is finite whatever went in, so this is the last moment to ask.
-            asks = self.loss_scaler is not None and self._compression is not None
-            finite = store.pushpull(
-                keys,
-                [handle.gradients(fill=True) for handle in unsummed],
-                priority=[-key for key in keys],
-                only_if_finite=asks,
-            )
-            self._overflown.difference_update(keys)
-            if asks and not finite:
-                self._overflown.update(keys)
-        elif self._replicas > 1:
-            for handle in unsummed:
-                gradients = handle.gradients(fill=True)
-                total = sum_values(gradients, handle.devices[0])
-                write_value(total, [buffer for buffer in gradients if isinstance(buffer, Tensor)])
-        for handle in unsummed:
-            handle.mark_reduced()
-
-    def _apply(self, fresh: Sequence[ParameterHandle]) -> None:
-        """Run every replica's updater on the gradients in its buffers."""
-        if not fresh:
-            return
-        if self.loss_scaler is not None:
-            overflow = any(handle.index in self._overflown for handle in fresh) or not all_finite(
-                handle.reduced_gradient(0) for handle in fresh
-            )
-            if self._store is not None:
-                (overflow,) = self._store.agree([overflow])
-            if self._is_skipped(overflow):
-                return
-        for handle in self._handles:
-            self._follow_replaced(handle)
-        self._updaters.update(fresh)
-        self._versions.remember(fresh)
-        self.last_update_skipped = False
-        for handle in fresh:
-            handle.clear_fresh()
-
-    def _is_skipped(self, overflow: bool) -> bool:
-        if self.loss_scaler is not None:
-            self.loss_scaler.update(overflow)
-        self.last_update_skipped = overflow
-        if overflow:
-            _log.info("gradients are not finite: the update is skipped, the loss scale is %g now", self._loss_scale)
-        return overflow
-
     # --- loss scaling ---------------------------------------------------------------------------------------------
 
-    def scale_loss(self, loss: _Losses) -> _Losses:
-        """Multiply a loss, or each of a list of losses, by the loss scale; the next step divides by it again."""
-        if self.loss_scaler is None:
-            raise StateError("This trainer scales no losses.", advice="Set trainer.loss_scaler = LossScaler() first.")
-        if not isinstance(loss, Tensor) and not (
-            isinstance(loss, (list, tuple)) and all(isinstance(one, Tensor) for one in loss)
-        ):
-            raise ArgumentTypeError(
-                f"A loss is a tensor, or a list of tensors, not {type(loss).__name__}.",
-                advice="Scale the loss before backward().",
-            )
-        self._scale = self._original_scale / self._loss_scale
-        if isinstance(loss, Tensor):
-            return loss * self._loss_scale
-        return type(loss)(one * self._loss_scale for one in loss)
+    @property
+    def loss_scaler(self) -> LossScaler | None:
+        """Scales losses for float16, see :meth:`scale_loss`; None: no scaling, and gradients are not looked at."""
+        return self._scale.scaler
+
+    @loss_scaler.setter
+    def loss_scaler(self, scaler: LossScaler | None) -> None:
+        self._scale.scaler = scaler
+
+    @property
+    def last_update_skipped(self) -> bool:
+        """The last step found gradients that are not finite and changed nothing; only with a ``loss_scaler``."""
+        return self._update.was_skipped
+
+    def scale_loss(self, loss: Losses) -> Losses:
+        """Multiply a loss, or each of a list of losses, by the loss scale; the next step divides by it again.
+
+        :raises StateError: there is no ``loss_scaler``.
+        """
+        return self._scale.scale_loss(loss)
 
     def unscale(self) -> None:
         """Take the loss scale out of the gradients now, to clip or look at them; the next step leaves it out.
 
         A gradient buffer that a backward pass writes afterwards is scaled again, so this comes after the last one.
         """
-        for handle in self._handles:
-            handle.scale_gradients(self._scale)
-        self._scale = 1.0
-
-    @property
-    def _loss_scale(self) -> float:
-        return 1.0 if self.loss_scaler is None else self.loss_scaler.loss_scale
+        self._scale.unscale(self._handles)
 
     # --- weights --------------------------------------------------------------------------------------------------
 
@@ -463,47 +330,33 @@ class ParameterTrainer:
 
         :raises StateError: the store is distributed, or holds tables.
         """
-        if self._store is not None and self._store.is_distributed:
-            raise StateError(
-                f"The store {self._store.type!r} is shared with other processes and cannot be made anew.",
-                advice="Make a new trainer on all ranks.",
-            )
-        if self._tables and self._store is not None:
-            raise StateError(
-                f"The store holds the table {self._tables[0].name!r}, which would be lost.",
-                advice="Save it with all_rows() and make a new trainer.",
-            )
-        if self._store is not None:
-            self._store.close()
-        self._store = self._decision = None
-        self._queue = list(self._handles)
-        self._versions.forget()
+        self._store.reset()
 
     def replace_table(self, table: TableParameter, value: Tensor) -> None:
         """Replace all rows of a table. A collective where the store is distributed."""
-        self.open()
-        assert self._store is not None
-        self._store.set_value(table.index, value)
+        self._opened_store().set_value(table.index, value)
 
     def pull_rows(self, table: TableParameter, row_ids: Sequence[Tensor]) -> list[RowSparse]:
         """Pull rows of a table, once for each list of row numbers. A collective where the store is distributed."""
-        self.open()
-        assert self._store is not None
-        found = self._store.row_sparse_pull(table.index, list(row_ids), -table.index)
+        found = self._opened_store().row_sparse_pull(table.index, list(row_ids), -table.index)
         assert isinstance(found, list)
         return found
 
     def pull_table(self, table: TableParameter) -> Tensor:
         """Pull a whole table to the first replica's device. A collective where the store is distributed."""
-        self.open()
-        assert self._store is not None
+        store = self._opened_store()
         whole = torch.empty(table.shape, dtype=table.dtype, device=table.devices[0])
-        if self._store.is_distributed:
-            found = self._store.row_sparse_pull(table.index, torch.arange(len(whole), device=whole.device))
+        if store.is_distributed:
+            found = store.row_sparse_pull(table.index, torch.arange(len(whole), device=whole.device))
             assert isinstance(found, RowSparse)
             return whole.copy_(found.values)
-        self._store.pull(table.index, whole, ignore_sparse=False)
+        store.pull(table.index, whole, ignore_sparse=False)
         return whole
+
+    def _opened_store(self) -> Store:
+        self.open()
+        assert self._store.opened is not None, "a trainer of tables has a store"
+        return self._store.opened
 
     def catch_up(self, name: str, rows: Tensor | None = None) -> None:
         """Bring rows of a dense weight up to date whose updates were put off (SGD's ``update="dense_lazy"``).
@@ -518,7 +371,7 @@ class ParameterTrainer:
             raise ArgumentTypeError(
                 f"Row numbers are a tensor of integers, not {type(rows).__name__}.", advice="Use torch.as_tensor()."
             )
-        if not self._updates_on_store and not handle.is_deferred:
+        if self._store.updating is None and not handle.is_deferred:
             self._updaters.catch_up(handle, rows)
             self._versions.remember([handle])
 
@@ -534,9 +387,7 @@ class ParameterTrainer:
             its own compression holds back, as a :class:`~ostinato.runs.PerRank` leaf; the rows of tables are there
             too. No rank waits for another, and none holds the whole of what is cut.
         """
-        return self._state.saved(
-            self._store, updates_on_store=self._updates_on_store, scaler=self.loss_scaler, in_parts=in_parts
-        )
+        return self._state.saved(self._store, self.loss_scaler, in_parts=in_parts)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state_dict` gave, on any number of ranks and replicas and in any order of names.
@@ -551,8 +402,8 @@ class ParameterTrainer:
         :raises StateError: what compression held back belongs to another type of compression. Nothing is changed then.
         """
         self._state.load(state, self.loss_scaler)
-        if self._decision is not None:
-            self._state.take(self._store, updates_on_store=self._updates_on_store)
+        if self._store.decision is not None:
+            self._state.take(self._store)
         else:
             self._state.keep()
 
@@ -565,25 +416,12 @@ class ParameterTrainer:
         """
         file = require_path("path", path)
         self.open()
-        if self._updates_on_store and self._queue:
+        if self._store.updating is not None and self._store.waiting:
             raise ContractError(
-                f"{some([h.name for h in self._queue])} has no shape yet, so the store has no state for it.",
+                f"{some([h.name for h in self._store.waiting])} has no shape yet, so the store has no state for it.",
                 advice="Run the model once before saving.",
             )
-        state = self.state_dict()
-        store = self._store
-        failure: Exception | None = None
-        if store is None or store.rank == 0:
-            try:
-                write_states(file, state)
-            except Exception as error:
-                failure = error
-        # The other ranks wait, so that the file is there for all when this returns, or for none.
-        failed = failure is not None if store is None else store.agree([failure is not None])[0]
-        if failure is not None:
-            raise failure
-        if failed:
-            raise StateError(f"Rank 0 could not write the states to {path}.", advice="See its own error.")
+        write_states_once(file, self.state_dict(), self._store.opened)
 
     def load_states(self, path: str | Path) -> None:
         """Continue from a file of :meth:`save_states`, or from a ``.states`` file of MXNet. All ranks read it.
@@ -593,39 +431,7 @@ class ParameterTrainer:
         """
         self.load_state_dict(read_states(require_path("path", path), self._optimizer, self._handles))
 
-    # --- opening --------------------------------------------------------------------------------------------------
-
-    @property
-    def _updates_on_store(self) -> bool:
-        return self._decision is not None and self._decision.update_on_kvstore is True
-
-    def _refuse_on_store(self, call: str) -> None:
-        if self._updates_on_store:
-            raise ContractError(
-                f"{call}() was called, and updates run on the store, where nobody holds the reduced gradient.",
-                advice="Call step() alone, or make the trainer with update_on_kvstore=False.",
-            )
-
     def _handle(self, name: str) -> ParameterHandle:
         if not isinstance(name, str) or name not in self._by_name:
             raise ArgumentValueError(f"No parameter is named {name!r}.", advice=did_you_mean(f"{name}", self._by_name))
         return self._by_name[name]
-
-    def _initialize_parameters(self) -> None:
-        ready = [handle for handle in self._queue if not handle.is_deferred]
-        for handle in ready:
-            handle.watch()
-        give_first_values(ready, self._store)
-        self._versions.remember(ready)
-        taken = {handle.index for handle in ready}
-        self._queue = [handle for handle in self._queue if handle.index not in taken]
-
-    def _refuse_unannounced_rows(self, handles: Sequence[ParameterHandle]) -> None:
-        sparse = [handle.name for handle in handles if handle.grad_stype == "row_sparse"]
-        if sparse:
-            raise ArgumentValueError(
-                f"The gradient of {some(sparse)} is row-sparse, which nobody knew at the first step, and this trainer "
-                "updates on the replicas.",
-                advice='Announce it before the first step: parameter.grad_stype = "row_sparse".',
-                parameters=sparse,
-            )

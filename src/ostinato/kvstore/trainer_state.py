@@ -11,7 +11,6 @@ from ostinato.kvstore.loss_scaler import LossScaler
 from ostinato.kvstore.parameters import ParameterHandle
 from ostinato.kvstore.replica_updaters import ReplicaUpdaters
 from ostinato.kvstore.saved_leaves import holds_parts
-from ostinato.kvstore.store import Store
 from ostinato.kvstore.tables import TableParameter
 from ostinato.kvstore.trainer_states import (
     FORMAT_IN_PARTS,
@@ -25,6 +24,7 @@ from ostinato.kvstore.trainer_states import (
     tables_of,
     take_settings,
 )
+from ostinato.kvstore.trainer_store import TrainerStore
 from ostinato.optim.rules import Optimizer
 
 
@@ -51,11 +51,9 @@ class TrainerState:
         self._waiting: dict[str, Any] | None = None
         self._handed_over: dict[str, Any] | None = None  # in parts, to the last who asked
 
-    def saved(
-        self, store: Store | None, *, updates_on_store: bool, scaler: LossScaler | None, in_parts: bool
-    ) -> dict[str, Any]:
+    def saved(self, trainer_store: TrainerStore, scaler: LossScaler | None, *, in_parts: bool) -> dict[str, Any]:
         """See :meth:`~ostinato.kvstore.ParameterTrainer.state_dict`."""
-        updating = store if updates_on_store else None
+        store, updating = trainer_store.opened, trainer_store.updating
         if updating is None:
             raw = self._updaters.state_dict()
         else:
@@ -121,19 +119,20 @@ class TrainerState:
             kept = self._waiting.keys() & {"states", "counts", "residuals", "tables"}
             self._waiting = {**self._waiting, **{part: copied(self._waiting[part]) for part in kept}}
 
-    def take(self, store: Store | None, *, updates_on_store: bool) -> None:
+    def take(self, trainer_store: TrainerStore) -> None:
         """Give what waits to the store and to the replicas' updaters."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return
+        store, updating = trainer_store.opened, trainer_store.updating
         numbers = {handle.name: handle.index for handle in self._handles}
-        if store is not None and updates_on_store:
+        if updating is not None:
             for name, rows in waiting["tables"].items():
-                store.load_rows(numbers[name], rows)
+                updating.load_rows(numbers[name], rows)
         if "states" not in waiting:  # rows alone
             return
-        if store is not None and updates_on_store:
-            store.load_optimizer_states(numbered_states(waiting, self._optimizer, self._handles))
+        if updating is not None:
+            updating.load_optimizer_states(numbered_states(waiting, self._optimizer, self._handles))
         else:
             there = read_from_disk({**waiting, "residuals": []}, self._handles)
             self._updaters.load_state_dict(numbered_states(there, self._optimizer, self._handles))

@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ostinato.errors import BadInputError
+from ostinato.errors import BadInputError, StateError
 from ostinato.kvstore.parameters import ParameterHandle
+from ostinato.kvstore.store import Store
 from ostinato.kvstore.trainer_states import named_states
 from ostinato.optim.mxnet_files import load_states, optimizer_from_states, read_trainer_states
 from ostinato.optim.rules import Optimizer, Updater
@@ -34,6 +35,26 @@ def write_states(path: Path, state: Mapping[str, Any]) -> None:
     text = json.dumps(packed, allow_nan=False, separators=(",", ":"))
     texts = {_TREE: text, _CHECKSUM: _checksum(text, tensors)}
     Files().replace(path, lambda: tensor_pieces(tensors, texts))
+
+
+def write_states_once(path: Path, state: Mapping[str, Any], store: Store | None) -> None:
+    """Have rank 0 write the state that ranks share, the others wait for it: the file is there for all of them when this
+    returns, or for none. A collective where the store is distributed and synchronous.
+
+    :raises OSError: the file cannot be written.
+    :raises StateError: rank 0 could not write it.
+    """
+    failure: Exception | None = None
+    if store is None or store.rank == 0:
+        try:
+            write_states(path, state)
+        except Exception as error:
+            failure = error
+    failed = failure is not None if store is None else store.agree([failure is not None])[0]
+    if failure is not None:
+        raise failure
+    if failed:
+        raise StateError(f"Rank 0 could not write the states to {path}.", advice="See its own error.")
 
 
 def read_states(path: Path, optimizer: Optimizer, handles: Sequence[ParameterHandle]) -> dict[str, Any]:
