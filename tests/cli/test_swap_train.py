@@ -285,8 +285,8 @@ def test_lowmem_cannot_be_switched_on_resume_and_the_run_goes_on_as_it_was(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("original.keras", "holds a model of another program (original.keras)"),
-        ("notes.txt", "is no run folder and holds other files (notes.txt)"),
+        ("original.keras", "holds a model of another program ('original.keras')"),
+        ("notes.txt", "is no run folder and holds other files ('notes.txt')"),
     ],
 )
 def test_a_folder_with_other_things_is_refused(

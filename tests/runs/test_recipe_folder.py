@@ -34,6 +34,9 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(BadInputError, match=r"holds other files \('thesis.tex'\)"):
         refuse_other_content(RunFolder(tmp_path))
+    (tmp_path / "original.keras").touch()
+    with pytest.raises(BadInputError, match=r"holds a model of another program \('original.keras'\)"):
+        refuse_other_content(RunFolder(tmp_path), models=(".keras", ".h5"))
     with pytest.raises(BadInputError, match="is a file"):
         refuse_other_content(RunFolder(tmp_path / "thesis.tex"))
     RunFolder(tmp_path / "run").open().close()

@@ -337,7 +337,7 @@ def _open_store(
     run: RecipeFolder, group: Group, stack: contextlib.ExitStack
 ) -> tuple[RunStore | RankedStore, LoadedGeneration | None]:
     if group.size == 1:
-        run.open(recipe=RECIPE)
+        run.open()
         stack.callback(run.close)
         loaded = run.load_newest()
         return RunStore(run, loaded), loaded

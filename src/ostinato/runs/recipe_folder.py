@@ -35,9 +35,10 @@ class RecipeFolder(RunFolder):
         return self
 
 
-def refuse_other_content(run: RunFolder) -> None:
+def refuse_other_content(run: RunFolder, *, models: tuple[str, ...] = ()) -> None:
     """Refuse a folder that holds other things: it is no place for a run. Nothing is written.
 
+    :param models: how the file names of other programs' models end; the user is told that it is one.
     :raises BadInputError: it is a file, or holds files and is no run folder.
     """
     path = run.path
@@ -49,10 +50,17 @@ def refuse_other_content(run: RunFolder) -> None:
         )
     if not path.is_dir() or (path / "run.json").exists() or run.generations_path.exists():
         return
-    entry = next((entry for entry in path.iterdir() if entry.name != "lock"), None)
-    if entry is not None:
+    names = sorted(entry.name for entry in path.iterdir() if entry.name != "lock")
+    model = next((name for name in names if name.endswith(models)), None)
+    if model is not None:
         raise BadInputError(
-            f"{path} is no run folder and holds other files ({entry.name!r}).",
+            f"{path} holds a model of another program ({model!r}), which this version cannot continue.",
+            advice="Give another folder with -m to start a new run.",
+            folder=str(path),
+        )
+    if names:
+        raise BadInputError(
+            f"{path} is no run folder and holds other files ({names[0]!r}).",
             advice="Give a new or an empty folder with -m.",
             folder=str(path),
         )

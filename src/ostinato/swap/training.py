@@ -22,6 +22,7 @@ from ostinato.loop import Trainer
 from ostinato.optim import build_optimizer
 from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.folder import RunFolder
+from ostinato.runs.recipe_folder import RecipeFolder, refuse_other_content
 from ostinato.runs.retention import RetentionPolicy
 from ostinato.runs.sessions import Session, next_number
 from ostinato.runs.store import RunStore
@@ -103,8 +104,8 @@ def open_training(
     """
     device = choose_device(request.device)
     read = asked_options(request, tell)
-    run = RunFolder(request.run_folder, policy=RetentionPolicy(snapshots=request.max_snapshots))
-    _refuse_foreign_folder(run)
+    run = RecipeFolder(request.run_folder, policy=RetentionPolicy(snapshots=request.max_snapshots), recipe=RECIPE)
+    refuse_other_content(run, models=(".keras", ".h5"))
     folders = scan_folders(request.folders, skip_bad=request.skip_bad_faces, tell=tell)
     timelapse = scan_timelapse(request.timelapse, folders)
     prepared: _Prepared | None = None
@@ -114,9 +115,7 @@ def open_training(
             yield None
             return
         prepared = _prepare(request, new_run_options(read, tell, run.path), folders, device, tell, is_new=True)
-    run.open(recipe=RECIPE)
-    with contextlib.closing(run), contextlib.ExitStack() as stack:
-        _refuse_other_recipe(run)
+    with run.open(), contextlib.ExitStack() as stack:
         loaded = run.load_newest()
         if loaded is not None and loaded.iteration >= request.iterations:
             tell(_finished(request, loaded.iteration))
@@ -462,44 +461,6 @@ def _finished(request: TrainingRequest, iteration: int) -> str:
         f"The run has {iteration:,} iterations already, more than the {request.iterations:,} asked for. "
         "A larger -i goes on with it."
     )
-
-
-def _refuse_foreign_folder(run: RunFolder) -> None:
-    """A folder that holds other things is no place for a run, above all another program's model."""
-    path = run.path
-    if path.exists() and not path.is_dir():
-        raise BadInputError(
-            f"{shown_name(path)} is a file, and a run lives in a folder.",
-            advice="Give a new or an empty folder with -m.",
-            folder=str(path),
-        )
-    if not path.is_dir() or (path / "run.json").exists() or run.generations_path.exists():
-        return
-    entries = [entry for entry in path.iterdir() if entry.name != "lock"]
-    models = [entry.name for entry in entries if entry.suffix in (".keras", ".h5")]
-    if models:
-        raise BadInputError(
-            f"{shown_name(path)} holds a model of another program ({models[0]}), which this version cannot continue.",
-            advice="Give another folder with -m to start a new run.",
-            folder=str(path),
-        )
-    if entries:
-        raise BadInputError(
-            f"{shown_name(path)} is no run folder and holds other files ({shown_name(entries[0].name)}).",
-            advice="Give a new or an empty folder with -m.",
-            folder=str(path),
-        )
-
-
-def _refuse_other_recipe(run: RunFolder) -> None:
-    recipe = run.identity.recipe
-    if recipe not in ("", RECIPE):
-        raise ModelMismatchError(
-            f"The run in {shown_name(run.path)} was made by the recipe {recipe}, not {RECIPE}.",
-            advice="Give another folder with -m.",
-            found=recipe,
-            asked=RECIPE,
-        )
 
 
 def summary_options(request: TrainingRequest, tell: Tell) -> tuple[SwapOptions, tuple[str, ...]]:
