@@ -216,6 +216,10 @@ def test_an_empty_file_or_section_means_defaults(write: Write, text: str) -> Non
         ),
         ("loss:\n  eye_multiplier: [1, 2]\n", "loss.eye_multiplier takes one value, not a list"),
         ("loss:\n  eye_multiplier:\n", "my.yaml, line 2: loss.eye_multiplier has no value; expected is a whole number"),
+        (
+            "augmentation:\n  mask_color: #00ff00\n",
+            "line 2: augmentation.mask_color has no value, since # begins a comment in YAML; write it between quotes",
+        ),
         ("loss:\n  eye_multiplier: !!python/object/apply:os.system ['true']\n", "takes one value, not a list"),
         ("loss:\n  eye_multiplier: !!python/name:os.system ''\n", "has the tag"),
         ("? [a, b]\n: 1\n", "a name is expected before the colon"),

@@ -27,6 +27,7 @@ _ROWS = [(section, name) for section, rows in _SECTIONS.items() for name in rows
 
 OWN = {"seed", "name", "lpips_files", "nan_recovery", "nan_recovery_limit", "nan_recovery_factor"}
 OTHER_DEFAULT = {"save_optimizer": "always"}  # exact continuation needs it
+OTHER_GROUP = {"lowmem": "model"}  # it stands beside the name of the model it belongs to
 WIDER = {"learning_rate", "eye_multiplier", "mouth_multiplier"}  # Faceswap's ends are the usual range
 NARROWER = {"ada_beta_1", "ada_beta_2"}  # 1 would never forget, and the update divides by 1 - beta
 
@@ -42,6 +43,7 @@ def test_names_defaults_choices_and_ranges_are_those_of_faceswap(section: str, n
     row, record = _SECTIONS[section][name], _record(section, name)
 
     assert record.kind == row["type"]
+    assert record.group == OTHER_GROUP.get(name, row["group"].lower())
     assert record.default == OTHER_DEFAULT.get(name, row["default"])
     assert type(record.default) is type(row["default"])
     if row["choices"] is not None:

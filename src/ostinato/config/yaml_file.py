@@ -96,6 +96,10 @@ class _Reader:
                 self._refuse(place, f"{path} has the tag {quote(node.tag)}; write a plain value", path)
                 return
             raw: object = None if node.tag == _NULL else node.value
+            if raw is None and str(record.default).startswith("#"):
+                what = f"{path} has no value, since # begins a comment in YAML; write it between quotes"
+                self._refuse(place, f'{what}, such as "{record.default}"', path)
+                return
         elif isinstance(node, yaml.SequenceNode) and record.kind == "list":
             raw = [item.value if isinstance(item, yaml.ScalarNode) else "(a list or section)" for item in node.value]
         else:
