@@ -18,8 +18,11 @@ from ostinato.faces.augmentation.augmenter import FaceAugmenter, batch_changes
 from ostinato.faces.augmentation.colour import equalise, jitter_curve, jitter_tables
 from ostinato.faces.augmentation.draws import AugmentationDraws, clahe_tiles
 from ostinato.faces.augmentation.landmark_warp import anchored_points, piecewise_linear
+from ostinato.faces.augmentation.neighbours import LandmarkNeighbours
 from ostinato.faces.augmentation.transform import invert, transform_image, transform_matrices, transform_points
 from ostinato.faces.augmentation.warp import enlarge_lattice, source_lattices, warp_image
+from ostinato.faces.prepared_faces import PreparedFaces
+from ostinato.faces.sample import CropSettings
 
 
 @pytest.fixture(params=[64, 128])
@@ -133,6 +136,18 @@ def test_warp_maps_and_image(steps):
         inside = ((steps["warp_maps"][index] >= 0) & (steps["warp_maps"][index] <= size - 1)).all(axis=0)
         assert inside.mean() > 0.9
         _assert_close(ours[inside], steps["warp_out"][index][inside], largest=1, mean=0.01)
+
+
+def test_landmarks_and_neighbours_for_warp_to_landmarks(golden):
+    recorded = _archive(golden, "augmentation/warp_to_landmarks_64.npz")
+    faces = [golden / "swap-data" / "faces" / f"{name}.png" for name in ("f1_upright", "f2_rotated", "f3_yaw_edge")]
+    found = np.stack([PreparedFaces(faces, CropSettings(64)).landmarks(number) for number in range(3)])
+    np.testing.assert_allclose(found, recorded["aligned_landmarks"], atol=5e-4)
+    neighbours = LandmarkNeighbours([found, found])
+    assert neighbours.number == recorded["num_choices"]
+    for side, name in enumerate(("closest_a", "closest_b")):
+        for face, expected in enumerate(recorded[name]):
+            assert set(neighbours.nearest(side, face, 1 - side).tolist()) == set(expected.tolist())
 
 
 def test_warp_to_landmarks(golden):
