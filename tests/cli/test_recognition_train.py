@@ -44,7 +44,7 @@ def test_the_same_command_starts_continues_and_finishes_a_run(recognition: Comma
     assert status == 0, text
     assert "5 people, 40 images, 3 updates of 8 images, seed 1" in text
     assert "saved iteration 2" in text
-    assert "finished: all 3 updates are made and saved" in text
+    assert "finished: all 3 iterations are trained and saved" in text
     assert " images/s" in text
     status, text = recognition(*words, "-e", "1")
     assert status == 0, text

@@ -4,39 +4,23 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
-from typing import IO, cast
 
 from rich.console import Console
 from rich.table import Table
 
-from ostinato.cli.keys import ConsoleKeys
-from ostinato.cli.steady_output import SteadyStream
-from ostinato.cli.training_console import (
-    StopNotice,
-    logged_error,
-    save_notice,
-    saved_state,
-    stop_signals,
-    training_logging,
-)
+from ostinato.cli.training_console import Tell, open_console, telling_of_saves, train_to_the_end
 from ostinato.config import render_yaml
 from ostinato.config.recognition_presets import PUBLISHED_SETS, RECOGNITION_PRESETS
 from ostinato.dist import Alone, Group, detect_placement, open_group
 from ostinato.dist.meeting import meeting_file
-from ostinato.extensions import StopSignals
 from ostinato.loop import Extension, TrainerView
 from ostinato.recognition.progress import RecognitionProgress
 from ostinato.recognition.request import RecognitionRequest
 from ostinato.recognition.run_options import asked_options
 from ostinato.recognition.speed_test import measure_speed
 from ostinato.recognition.training import RecognitionTraining, open_training
-from ostinato.runs.writer import SaveResult
-
-Tell = Callable[[str], None]
 
 _TABLE_WIDTH = 150
 
@@ -85,59 +69,28 @@ def train(
     request: RecognitionRequest, *, log_level: str, log_file: Path | None, grace: float | None, timeout: float
 ) -> int:
     """Train, showing how it goes. Returns the exit status: 0, or 128 and the number of the signal that ended it."""
-    console = Console(highlight=False, markup=False, soft_wrap=True, file=cast("IO[str]", SteadyStream(sys.stdout)))
-    with training_logging(log_level, log_file) as say_to_logs, _open_ranks(request.device, timeout) as group:
-
-        def tell(line: str) -> None:
-            if group.rank == 0:
-                console.print(line)
-                say_to_logs(line)
-
-        def on_save(result: SaveResult) -> None:
-            notice = save_notice(result)
-            if notice is not None:
-                tell(notice)
-
-        try:
-            with open_training(request, tell=tell, group=group, on_save=on_save) as training:
-                return 0 if training is None else _run(training, group, console, tell, grace)
-        except Exception as error:  # shown by the command line
-            say_to_logs(logged_error(error))
-            raise
+    with open_console(log_level, log_file) as (console, tell_here), _open_ranks(request.device, timeout) as group:
+        tell: Tell = tell_here if group.rank == 0 else _say_nothing
+        with open_training(request, tell=tell, group=group, on_save=telling_of_saves(tell)) as training:
+            return 0 if training is None else _run(training, group, console, tell, grace)
 
 
 def _run(training: RecognitionTraining, group: Group, console: Console, tell: Tell, grace: float | None) -> int:
     trainer = training.trainer
-    progress = RecognitionProgress(tell, console=console, epoch_length=training.epoch_length)
-    trainer.extend(progress, ranks=0)
-    trainer.extend(StopNotice(tell), ranks=0)
+    trainer.extend(RecognitionProgress(tell, console=console, epoch_length=training.epoch_length), ranks=0)
     trainer.extend(_VerificationLines(tell), ranks=0)
     if training.device.type != "cpu":
         tell(f"training on {training.device}")
-    signals = StopSignals(
-        trainer.request_stop,
-        stop_signals(),
+    return train_to_the_end(
+        trainer,
+        training.snapshot,
+        console,
+        tell,
+        keys={"s": training.snapshot.request_save} if group.rank == 0 else None,
+        keys_help="keys: Enter save and quit, S save; Ctrl-C saves and quits",
         grace=grace,
-        saved=lambda: f"{saved_state(training.snapshot).capitalize()}.",
-        tell=tell,
+        on_leaving=group.abort,
     )
-    actions = {"\n": lambda: trainer.request_stop("key"), "s": training.snapshot.request_save}
-    keys = ConsoleKeys(actions) if group.rank == 0 else contextlib.nullcontext()
-    with signals, keys:
-        if console.is_terminal:
-            tell("keys: Enter save and quit, S save; Ctrl-C saves and quits")
-        try:
-            trainer.run()
-        except KeyboardInterrupt:
-            tell(f"left at once; {saved_state(training.snapshot)}")
-            group.abort()
-            return 128 + signal.SIGINT
-    iteration = training.updater.state.iteration
-    if trainer.status == "finished":
-        tell(f"finished: all {iteration:,} updates are made and saved")
-    else:
-        tell(f"stopped at iteration {iteration:,}; {saved_state(training.snapshot)}")
-    return signals.exit_code
 
 
 class _VerificationLines(Extension):

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import gc
-import signal
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, cast
 
 from rich.console import Console
 from rich.table import Table
 
-from ostinato.cli.keys import ConsoleKeys
-from ostinato.cli.steady_output import SteadyStream
-from ostinato.cli.training_console import (
-    StopNotice,
-    logged_error,
-    save_notice,
-    saved_state,
-    stop_signals,
-    training_logging,
-)
+from ostinato.cli.training_console import Tell, open_console, telling_of_saves, train_to_the_end
 from ostinato.config import SwapOptions, read_options, render_yaml
 from ostinato.data.file_names import shown_name
 from ostinato.errors import NonFiniteError
-from ostinato.extensions import Progress, StopSignals
-from ostinato.runs.writer import SaveResult
+from ostinato.extensions import Progress
 from ostinato.swap.request import TrainingRequest
 from ostinato.swap.training import SwapTraining, build_swap_model, open_training, summary_options
 from ostinato.swap.watching import LATEST, saves_and_previews
@@ -66,42 +52,20 @@ def train(
     request: TrainingRequest, *, log_level: str = "info", log_file: Path | None = None, grace: float | None = None
 ) -> int:
     """Train, showing how it goes. Returns the exit status: 0, or 128 and the number of the signal that ended it."""
-    console = Console(highlight=False, markup=False, soft_wrap=True, file=cast("IO[str]", SteadyStream(sys.stdout)))
-    with training_logging(log_level, log_file) as say_to_logs:
-        shown: list[Callable[[str], None]] = [console.print, say_to_logs]
-
-        def tell(line: str) -> None:
-            for show in shown:
-                show(line)
-
-        def on_save(result: SaveResult) -> None:
-            notice = save_notice(result)
-            if notice is not None:
-                tell(notice)
-
-        try:
-            while True:
-                status = _train_until_failure(request, console, tell, on_save, grace)
-                if status is not None:
-                    return status
-                gc.collect()  # the model that failed is held by cycles, and the next one needs its memory
-                request = replace(request, recover=True, find_rate="never")
-        except Exception as error:  # shown by the command line
-            say_to_logs(logged_error(error))
-            raise
+    with open_console(log_level, log_file) as (console, tell):
+        while True:
+            status = _train_until_failure(request, console, tell, grace)
+            if status is not None:
+                return status
+            gc.collect()  # the model that failed is held by cycles, and the next one needs its memory
+            request = replace(request, recover=True, find_rate="never")
 
 
-def _train_until_failure(
-    request: TrainingRequest,
-    console: Console,
-    tell: Callable[[str], None],
-    on_save: Callable[[SaveResult], None],
-    grace: float | None,
-) -> int | None:
+def _train_until_failure(request: TrainingRequest, console: Console, tell: Tell, grace: float | None) -> int | None:
     """One session. The exit status; None when a number was not finite and the run is to recover by itself."""
     training = None
     try:
-        with open_training(request, tell=tell, on_save=on_save) as training:
+        with open_training(request, tell=tell, on_save=telling_of_saves(tell)) as training:
             if training is None:
                 return 0
             return _run(training, console, tell, request.batch_size * len(training.model.sides), grace)
@@ -113,41 +77,25 @@ def _train_until_failure(
     return None
 
 
-def _run(training: SwapTraining, console: Console, tell: Callable[[str], None], faces: int, grace: float | None) -> int:
+def _run(training: SwapTraining, console: Console, tell: Tell, faces: int, grace: float | None) -> int:
     trainer = training.trainer
     trainer.extend(Progress(tell, console=console, faces_per_iteration=faces), ranks=0)
-    trainer.extend(StopNotice(tell), ranks=0)
-    keys = ConsoleKeys(
-        {
-            "\n": lambda: trainer.request_stop("key"),
+    if training.device.type != "cpu":
+        tell(f"training on {training.device}")
+    status = train_to_the_end(
+        trainer,
+        training.snapshot,
+        console,
+        tell,
+        keys={
             "s": saves_and_previews(training.snapshot, training.preview),
             "r": training.preview.request,
             "m": training.preview.toggle_mask,
-        }
-    )
-    if training.device.type != "cpu":
-        tell(f"training on {training.device}")
-    signals = StopSignals(
-        trainer.request_stop,
-        stop_signals(),
+        },
+        keys_help="keys: Enter save and quit, S save, R new preview, M mask in the preview; Ctrl-C saves and quits",
         grace=grace,
-        saved=lambda: f"{saved_state(training.snapshot).capitalize()}.",
-        tell=tell,
     )
-    with signals, keys:
-        if console.is_terminal:
-            tell("keys: Enter save and quit, S save, R new preview, M mask in the preview; Ctrl-C saves and quits")
-        try:
-            trainer.run()
-        except KeyboardInterrupt:
-            tell(f"left at once; {saved_state(training.snapshot)}")
-            return 128 + signal.SIGINT
-    iteration = training.updater.state.iteration
-    if trainer.status == "finished":
-        tell(f"finished: all {iteration:,} iterations are trained and saved")
-    else:
-        tell(f"stopped at iteration {iteration:,}; {saved_state(training.snapshot)}")
     preview = training.preview.folder / LATEST
     if preview.exists():
         tell(f"preview: {shown_name(preview)}")
-    return signals.exit_code
+    return status

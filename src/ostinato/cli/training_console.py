@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
+from typing import IO, cast
 
+from rich.console import Console
+
+from ostinato.cli.keys import ConsoleKeys
+from ostinato.cli.steady_output import SteadyStream
 from ostinato.errors import OstinatoError, UsageError
-from ostinato.extensions import Snapshot
-from ostinato.loop import Extension, TrainerView
+from ostinato.extensions import Snapshot, StopSignals
+from ostinato.loop import Extension, Trainer, TrainerView
 from ostinato.runs.writer import SaveResult
+
+Tell = Callable[[str], None]
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 
@@ -56,15 +64,66 @@ def saved_state(snapshot: Snapshot) -> str:
     return f"iteration {last:,} is saved, and the same command continues from there"
 
 
-def save_notice(result: SaveResult) -> str | None:
-    """The line that tells of a state that is saved now: its iteration, average loss, and why it is kept beyond being
-    the newest; None where nothing was committed."""
-    if result.commit is None:
-        return None
-    manifest = result.commit.manifest
-    why = [reason for reason in manifest.reasons if reason != "latest"]
-    average = "" if manifest.average_loss is None else f", average loss {manifest.average_loss:.5f}"
-    return f"saved iteration {manifest.iteration:,}{average}" + (f" ({', '.join(why)})" if why else "")
+def telling_of_saves(tell: Tell) -> Callable[[SaveResult], None]:
+    """Tells of each state that is saved: its iteration, average loss, and why it is kept beyond being the newest."""
+
+    def on_save(result: SaveResult) -> None:
+        if result.commit is None:
+            return
+        manifest = result.commit.manifest
+        why = [reason for reason in manifest.reasons if reason != "latest"]
+        average = "" if manifest.average_loss is None else f", average loss {manifest.average_loss:.5f}"
+        tell(f"saved iteration {manifest.iteration:,}{average}" + (f" ({', '.join(why)})" if why else ""))
+
+    return on_save
+
+
+def train_to_the_end(
+    trainer: Trainer,
+    snapshot: Snapshot,
+    console: Console,
+    tell: Tell,
+    *,
+    keys: Mapping[str, Callable[[], None]] | None,
+    keys_help: str,
+    grace: float | None,
+    on_leaving: Callable[[], None] | None = None,
+) -> int:
+    """Run the trainer until it ends, by itself, by a key or by a signal, and say how it has ended.
+
+    :param keys: what keys do beside Enter, which saves and quits; None listens to none.
+    :param keys_help: what is said of the keys on a terminal.
+    :param grace: seconds that an end by a signal may take; None for any.
+    :param on_leaving: called when the run is left at once.
+    :returns: the exit status: 0, or 128 and the number of the signal that ended it.
+    """
+    trainer.extend(StopNotice(tell), ranks=0)
+    signals = StopSignals(
+        trainer.request_stop,
+        stop_signals(),
+        grace=grace,
+        saved=lambda: f"{saved_state(snapshot).capitalize()}.",
+        tell=tell,
+    )
+    listening = (
+        contextlib.nullcontext() if keys is None else ConsoleKeys({"\n": lambda: trainer.request_stop("key"), **keys})
+    )
+    with signals, listening:
+        if console.is_terminal:
+            tell(keys_help)
+        try:
+            trainer.run()
+        except KeyboardInterrupt:
+            tell(f"left at once; {saved_state(snapshot)}")
+            if on_leaving is not None:
+                on_leaving()
+            return 128 + signal.SIGINT
+    iteration = trainer.updater.state.iteration
+    if trainer.status == "finished":
+        tell(f"finished: all {iteration:,} iterations are trained and saved")
+    else:
+        tell(f"stopped at iteration {iteration:,}; {saved_state(snapshot)}")
+    return signals.exit_code
 
 
 def stop_signals() -> list[signal.Signals]:
@@ -82,6 +141,28 @@ def logged_error(error: Exception) -> str:
     """The line for the log of what ends a training; unattended runs leave nothing else to read."""
     kind = "" if isinstance(error, OstinatoError) else f"{type(error).__name__}: "
     return f"Error: {kind}{error}"
+
+
+@contextlib.contextmanager
+def open_console(level: str, path: Path | None) -> Generator[tuple[Console, Tell]]:
+    """A console on the standard output that outlives its reader, with the logging of :func:`training_logging`.
+
+    An error that ends the training is logged on its way to the command line, which shows it.
+
+    :returns: the console, and what shows a line there and writes it to the logs.
+    """
+    console = Console(highlight=False, markup=False, soft_wrap=True, file=cast("IO[str]", SteadyStream(sys.stdout)))
+    with training_logging(level, path) as say_to_logs:
+
+        def tell(line: str) -> None:
+            console.print(line)
+            say_to_logs(line)
+
+        try:
+            yield console, tell
+        except Exception as error:
+            say_to_logs(logged_error(error))
+            raise
 
 
 @contextlib.contextmanager
