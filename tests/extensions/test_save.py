@@ -596,6 +596,28 @@ def test_a_state_of_an_error_can_be_named(tmp_path: Path) -> None:
         assert _trained(_trainer(tmp_path, 3, resume_from=name)) == 5
 
 
+def test_what_was_not_asked_before_an_error_fires_late_and_once(tmp_path: Path) -> None:
+    """The state of an error may be saved before a trigger of its iteration was asked (IT-7)."""
+    fired: list[int] = []
+
+    def run(*, fails: bool, **settings: Any) -> None:
+        trainer = _trainer(tmp_path, 9, snapshot_on_error=True, **settings)
+
+        def fail(trainer: Any) -> None:
+            if fails:
+                raise ValueError("broken")
+
+        trainer.extend(fail, trigger=(4, "iteration"), priority=200)
+        trainer.extend(lambda t: fired.append(t.updater.state.iteration), "look", trigger=(4, "iteration"))
+        trainer.run()
+
+    with pytest.raises(ValueError, match="broken"):
+        run(fails=True)
+    assert fired == []
+    run(fails=False, resume_from="00000004-error")
+    assert fired == [5, 8]
+
+
 def _trained(trainer: Trainer) -> int:
     trainer.run()
     return trainer.updater.state.iteration

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from typing import Any
@@ -101,3 +102,19 @@ def test_many_tensors_are_fetched_in_one_transfer() -> None:
     values = [torch.tensor(float(number)).as_subclass(Watched) for number in range(1000)]
     assert read_scalars(values) == [float(number) for number in range(1000)]
     assert fetches == ["tolist"]
+
+
+def test_each_asynchronous_task_reports_into_its_own_scope() -> None:
+    async def work(number: int) -> dict[str, int]:
+        with scope(target := {}):
+            for step in range(3):
+                await asyncio.sleep(0)  # the others have their turn
+                report(f"task {number} step {step}", number)
+        return target
+
+    async def all_of_them() -> list[dict[str, int]]:
+        return await asyncio.gather(*(work(number) for number in range(3)))
+
+    assert asyncio.run(all_of_them()) == [
+        {f"task {number} step {step}": number for step in range(3)} for number in range(3)
+    ]

@@ -341,6 +341,28 @@ def test_a_loader_that_yields_nothing_names_both_numbers() -> None:
         Trainer(Recorder([]), (1, "epoch")).run()
 
 
+def test_a_loader_is_asked_for_nothing_before_the_first_batch_is_read() -> None:
+    class Loader:
+        begun = 0
+
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Any:
+            self.begun += 1
+            return iter([torch.ones(2, 4)] * 3)
+
+    loader = Loader()
+    updater = StandardUpdater({}, {}, loader)
+    updater.update_core = lambda batch: None  # type: ignore[method-assign]
+    saved = updater.state_dict()
+    updater.load_state_dict(saved)
+    updater.initialize(None)
+    assert loader.begun == 0
+    updater.update()
+    assert loader.begun == 1
+
+
 def test_set_epoch_is_called_before_every_pass_on_each_object_once() -> None:
     calls: list[tuple[str, int]] = []
 

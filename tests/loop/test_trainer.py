@@ -54,6 +54,65 @@ def test_every_iteration_has_an_observation_of_its_own(counting_updater) -> None
     assert kept == [{"loss": 1, "extra": -1}, {"loss": 2, "extra": -2}]
 
 
+def test_a_trainer_within_an_extension_of_another_keeps_to_its_own_observation(counting_updater) -> None:
+    kept = []
+
+    class Reporting(counting_updater):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def update(self) -> None:
+            super().update()
+            report(self.name, self.state.iteration)
+
+    def train_another(trainer: Any) -> None:
+        inner = Trainer(Reporting("inner"), (2, "iteration"), "inner")
+        inner.extend(lambda t: kept.append(t.observation), name="look")
+        inner.run()
+        report("after", trainer.updater.state.iteration)
+
+    trainer = Trainer(Reporting("outer"), (2, "iteration"))
+    trainer.extend(train_another, priority=200)
+    trainer.extend(lambda t: kept.append(t.observation), name="look")
+    trainer.run()
+    inside = [{"inner": 1}, {"inner": 2}]
+    assert kept == [*inside, {"outer": 1, "after": 1}, *inside, {"outer": 2, "after": 2}]
+
+
+def test_an_error_of_a_trainer_within_another_is_one_of_both(counting_updater) -> None:
+    def fail(trainer: Any) -> None:
+        raise ValueError("no")
+
+    def train_another(trainer: Any) -> None:
+        Trainer(counting_updater(), None, "inner", [fail]).run()
+
+    trainer = Trainer(counting_updater(), None, extensions=[train_another])
+    with pytest.raises(ValueError, match="no") as caught:
+        trainer.run()
+    assert trainer.status == "failed"
+    assert caught.value.__notes__ == ["at iteration 1, extension 'fail'", "at iteration 1, extension 'train_another'"]
+
+
+def test_what_has_the_name_of_a_hook_and_cannot_be_called_is_none(counting_updater) -> None:
+    class Odd:
+        restore = initialize = finalize = on_error = state_dict = load_state_dict = None
+        fails = False
+
+        def __call__(self, trainer: Any) -> None:
+            if self.fails:
+                raise ValueError("no")
+
+    odd = Odd()
+    trainer = Trainer(counting_updater(), (2, "iteration"), extensions=[odd])
+    trainer.load_state_dict(trainer.state_dict())
+    trainer.run()
+    odd.fails = True
+    with pytest.raises(ValueError, match="no") as caught:
+        Trainer(counting_updater(), (2, "iteration"), extensions=[odd]).run()
+    assert caught.value.__notes__ == ["at iteration 1, extension 'Odd'"]
+
+
 def test_the_message_says_iteration_phase_and_name(counting_updater, caplog) -> None:
     trainer = Trainer(counting_updater(), (5, "iteration"))
 
@@ -369,7 +428,7 @@ def test_call_before_training_runs_once_in_a_fresh_run_only(counting_updater, li
         )
         trainer.extend(list_of_snapshots(kept))
         trainer.run()
-    assert [iteration for iteration, _ in seen] == [0, 2, 4]
+    assert seen == [(0, {}), (2, {}), (4, {})]
 
 
 def test_registering_during_or_after_the_run_is_refused(counting_updater) -> None:
