@@ -50,7 +50,7 @@ def test_the_same_command_starts_continues_and_finishes_a_run(recognition: Comma
     assert status == 0, text
     assert "resuming run at iteration 3 (session 2)" in text
     assert "iterations   3 -> 0" in text
-    assert "finished: all 5 updates" in text
+    assert "finished: all 5 iterations" in text
     status, text = recognition(*words)  # what the run has; nothing is asked for
     assert status == 0, text
     assert "The run is finished: it has its 5 updates." in text

@@ -9,13 +9,23 @@ from typing import Annotated
 
 import typer
 
-from ostinato.cli.wording import check_place, check_range, check_seconds, check_snapshots
+from ostinato.cli.training_options import (
+    OPTIONS,
+    RUN,
+    WATCHING,
+    Grace,
+    ListOptions,
+    LogFile,
+    LogLevel,
+    MaxSnapshots,
+    ModelDir,
+    NoLogs,
+    run_folder,
+)
+from ostinato.cli.wording import check_range, check_seconds, check_snapshots
 from ostinato.errors import UsageError
 
 _DATA = "Data"
-_RUN = "Run"
-_OPTIONS = "Options"
-_WATCHING = "Watching"
 
 
 def train(
@@ -29,16 +39,7 @@ def train(
             rich_help_panel=_DATA,
         ),
     ] = None,
-    model_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "-m",
-            "--model-dir",
-            help="The run folder, always needed to train; made if missing. A run that is there is continued.",
-            show_default=False,
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
+    model_dir: ModelDir = None,
     batch_size: Annotated[
         int | None,
         typer.Option(
@@ -46,7 +47,7 @@ def train(
             "--batch-size",
             help="Images looked at together, over all processes. Left out: as the options say.",
             show_default=False,
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
     epochs: Annotated[
@@ -56,12 +57,12 @@ def train(
             "--epochs",
             help="Length of the run in passes over the data, all sessions together. Left out: as the options say.",
             show_default=False,
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option("-i", "--iterations", help="The same in updates.", show_default=False, rich_help_panel=_RUN),
+        typer.Option("-i", "--iterations", help="The same in updates.", show_default=False, rich_help_panel=RUN),
     ] = None,
     save_interval: Annotated[
         int | None,
@@ -70,7 +71,7 @@ def train(
             "--save-interval",
             help="Updates between saves. Left out: 500, or a tenth of a run that is shorter than 5,000.",
             show_default=False,
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
     snapshot_interval: Annotated[
@@ -79,19 +80,17 @@ def train(
             "-I",
             "--snapshot-interval",
             help="Updates between states that are kept as snapshots; 0 keeps none.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = 0,
-    max_snapshots: Annotated[
-        int, typer.Option("--max-snapshots", help="Snapshots kept at most; -1 keeps all.", rich_help_panel=_RUN)
-    ] = 5,
+    max_snapshots: MaxSnapshots = 5,
     load_weights: Annotated[
         Path | None,
         typer.Option(
             "--load-weights",
             help="Weights from which a new run's network starts: a .pth of InsightFace, or a run folder.",
             show_default=False,
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
     load_centres: Annotated[
@@ -100,7 +99,7 @@ def train(
             "--load-centres",
             help="Class centres from which a new run starts: InsightFace's files of all ranks, or their folder.",
             show_default=False,
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
     device: Annotated[
@@ -109,22 +108,14 @@ def train(
             "--device",
             help="cpu, cuda, cuda:1, mps. Left out: the GPU where there is one; of several ranks each has its own.",
             show_default=False,
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
-    grace: Annotated[
-        float | None,
-        typer.Option(
-            "--grace",
-            help="Seconds that an end by a signal may take, for clusters that kill what takes longer. Left out: any.",
-            show_default=False,
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
+    grace: Grace = None,
     timeout: Annotated[
         float,
         typer.Option(
-            "--timeout", help="Seconds after which a rank gives up waiting for the others.", rich_help_panel=_RUN
+            "--timeout", help="Seconds after which a rank gives up waiting for the others.", rich_help_panel=RUN
         ),
     ] = 600.0,
     preset: Annotated[
@@ -133,12 +124,12 @@ def train(
             "--preset",
             help="A published configuration, such as ms1mv3_r50; a file and --set win over it.",
             show_default=False,
-            rich_help_panel=_OPTIONS,
+            rich_help_panel=OPTIONS,
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("-C", "--config", help="A YAML file of options.", show_default=False, rich_help_panel=_OPTIONS),
+        typer.Option("-C", "--config", help="A YAML file of options.", show_default=False, rich_help_panel=OPTIONS),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -147,17 +138,12 @@ def train(
             metavar="PATH=VALUE",
             help="One option, such as head.sampling_rate=0.1; wins over the file. May be repeated.",
             show_default=False,
-            rich_help_panel=_OPTIONS,
+            rich_help_panel=OPTIONS,
         ),
     ] = None,
-    list_options: Annotated[
-        bool,
-        typer.Option(
-            "--list-options", help="Print all options as a commented YAML file and leave.", rich_help_panel=_OPTIONS
-        ),
-    ] = False,
+    list_options: ListOptions = False,
     list_presets: Annotated[
-        bool, typer.Option("--list-presets", help="Print the presets and leave.", rich_help_panel=_OPTIONS)
+        bool, typer.Option("--list-presets", help="Print the presets and leave.", rich_help_panel=OPTIONS)
     ] = False,
     classes: Annotated[
         int, typer.Option("--classes", help="People of the synthetic data.", rich_help_panel=_DATA)
@@ -181,7 +167,7 @@ def train(
             "--pairs",
             help="Pairs to verify while training: a .bin file, a list of pairs, a folder of people. May be repeated.",
             show_default=False,
-            rich_help_panel=_WATCHING,
+            rich_help_panel=WATCHING,
         ),
     ] = None,
     debug_speed: Annotated[
@@ -189,31 +175,12 @@ def train(
         typer.Option(
             "--debug-speed",
             help="Train a throw-away model, print where the time goes, and leave. Without -d nothing is read.",
-            rich_help_panel=_WATCHING,
+            rich_help_panel=WATCHING,
         ),
     ] = False,
-    no_logs: Annotated[
-        bool,
-        typer.Option(
-            "-n",
-            "--no-logs",
-            help="Write no TensorBoard events; metrics.jsonl is written anyway.",
-            rich_help_panel=_WATCHING,
-        ),
-    ] = False,
-    log_level: Annotated[
-        str, typer.Option("-L", "--loglevel", help="debug, info or warning.", rich_help_panel=_WATCHING)
-    ] = "info",
-    log_file: Annotated[
-        Path | None,
-        typer.Option(
-            "-F",
-            "--logfile",
-            help="Also write what is shown to this file.",
-            show_default=False,
-            rich_help_panel=_WATCHING,
-        ),
-    ] = None,
+    no_logs: NoLogs = False,
+    log_level: LogLevel = "info",
+    log_file: LogFile = None,
 ) -> None:
     """Train a model that recognises faces, or go on with one.
 
@@ -256,17 +223,12 @@ def train(
         raise UsageError(
             "-d/--data was not given.", advice="Name a folder with one sub-folder of pictures for each person."
         )
-    if model_dir is None and not debug_speed:
-        raise UsageError(
-            "-m/--model-dir was not given.", advice="Name the folder that the run is to live in; it is made if missing."
-        )
-    if model_dir is not None:
-        check_place(model_dir)
+    folder = run_folder(model_dir, is_needed=not debug_speed)
     from ostinato.recognition.request import RecognitionRequest
 
     request = RecognitionRequest(
         data=data or "synthetic",
-        run_folder=model_dir or Path(),
+        run_folder=folder,
         preset=preset,
         config=config,
         overrides=(*(overrides or ()), *asked),

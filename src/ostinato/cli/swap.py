@@ -8,29 +8,31 @@ from typing import Annotated
 
 import typer
 
-from ostinato.cli.wording import check_place, check_range, check_seconds, check_snapshots
+from ostinato.cli.training_options import (
+    OPTIONS,
+    RUN,
+    WATCHING,
+    Grace,
+    ListOptions,
+    LogFile,
+    LogLevel,
+    MaxSnapshots,
+    ModelDir,
+    NoLogs,
+    run_folder,
+)
+from ostinato.cli.wording import check_range, check_seconds, check_snapshots
 from ostinato.errors import UsageError
 
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
 _FOLDERS = "Faces"
-_RUN = "Run"
-_OPTIONS = "Options"
 _AUGMENTATION = "Augmentation"
-_WATCHING = "Watching"
 
 
 @app.command()
 def train(
-    model_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "-m",
-            "--model-dir",
-            help="The run folder, always needed to train; made if missing. A run that is there is continued.",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
+    model_dir: ModelDir = None,
     input_a: Annotated[
         Path | None,
         typer.Option("-A", "--input-A", help="Faces of side a: the face to be replaced.", rich_help_panel=_FOLDERS),
@@ -64,11 +66,11 @@ def train(
             "-t",
             "--trainer",
             help="The model: original or lightweight. Left out: what the run has; original for a new one.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option("-b", "--batch-size", help="Faces of each side in an iteration.", rich_help_panel=_RUN)
+        int, typer.Option("-b", "--batch-size", help="Faces of each side in an iteration.", rich_help_panel=RUN)
     ] = 16,
     iterations: Annotated[
         int,
@@ -76,11 +78,11 @@ def train(
             "-i",
             "--iterations",
             help="Total iterations of the run, all sessions together: the same command continues and finishes it.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = 1_000_000,
     save_interval: Annotated[
-        int, typer.Option("-s", "--save-interval", help="Iterations between saves.", rich_help_panel=_RUN)
+        int, typer.Option("-s", "--save-interval", help="Iterations between saves.", rich_help_panel=RUN)
     ] = 250,
     snapshot_interval: Annotated[
         int,
@@ -88,19 +90,17 @@ def train(
             "-I",
             "--snapshot-interval",
             help="Iterations between states that are kept as snapshots; 0 keeps none.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = 25_000,
-    max_snapshots: Annotated[
-        int, typer.Option("--max-snapshots", help="Snapshots kept at most; -1 keeps all.", rich_help_panel=_RUN)
-    ] = 5,
+    max_snapshots: MaxSnapshots = 5,
     warmup: Annotated[
         int,
         typer.Option(
             "-a",
             "--warmup",
             help="Updates over which the learning rate rises at the beginning of the run.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = 0,
     use_lr_finder: Annotated[
@@ -109,7 +109,7 @@ def train(
             "-r",
             "--use-lr-finder",
             help="Search for the learning rate before a new run trains. The options rate_finder.* say how.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = False,
     find_lr_again: Annotated[
@@ -117,7 +117,7 @@ def train(
         typer.Option(
             "--find-lr-again",
             help="Search for the learning rate although the run has been trained or has found one already.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = False,
     recover: Annotated[
@@ -126,7 +126,7 @@ def train(
             "--recover",
             help="After a loss that was not a number: go back to the last good state and lower the learning rate. "
             "The options recovery.* say by how much, how often, and whether to do it without being asked.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = False,
     load_weights: Annotated[
@@ -135,29 +135,21 @@ def train(
             "-l",
             "--load-weights",
             help="A run folder whose encoder a new run starts from; not used when continuing.",
-            rich_help_panel=_RUN,
+            rich_help_panel=RUN,
         ),
     ] = None,
     freeze_weights: Annotated[
-        bool, typer.Option("-f", "--freeze-weights", help="Train the decoders only.", rich_help_panel=_RUN)
+        bool, typer.Option("-f", "--freeze-weights", help="Train the decoders only.", rich_help_panel=RUN)
     ] = False,
     device: Annotated[
         str | None,
         typer.Option(
-            "--device", help="cpu, cuda, cuda:1, mps. Left out: the GPU where there is one.", rich_help_panel=_RUN
+            "--device", help="cpu, cuda, cuda:1, mps. Left out: the GPU where there is one.", rich_help_panel=RUN
         ),
     ] = None,
-    grace: Annotated[
-        float | None,
-        typer.Option(
-            "--grace",
-            help="Seconds that an end by a signal may take, for clusters that kill what takes longer. Left out: any.",
-            show_default=False,
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
+    grace: Grace = None,
     summary: Annotated[
-        bool, typer.Option("-u", "--summary", help="Show the model and leave.", rich_help_panel=_RUN)
+        bool, typer.Option("-u", "--summary", help="Show the model and leave.", rich_help_panel=RUN)
     ] = False,
     config: Annotated[
         Path | None,
@@ -166,7 +158,7 @@ def train(
             "--config",
             "--configfile",
             help="A YAML file of options, or a Faceswap ini.",
-            rich_help_panel=_OPTIONS,
+            rich_help_panel=OPTIONS,
         ),
     ] = None,
     overrides: Annotated[
@@ -175,15 +167,10 @@ def train(
             "--set",
             metavar="PATH=VALUE",
             help="One option, such as loss.eye_multiplier=2; wins over the file. May be repeated.",
-            rich_help_panel=_OPTIONS,
+            rich_help_panel=OPTIONS,
         ),
     ] = None,
-    list_options: Annotated[
-        bool,
-        typer.Option(
-            "--list-options", help="Print all options as a commented YAML file and leave.", rich_help_panel=_OPTIONS
-        ),
-    ] = False,
+    list_options: ListOptions = False,
     warp_to_landmarks: Annotated[
         bool,
         typer.Option(
@@ -206,11 +193,11 @@ def train(
     timelapse_input_a: Annotated[
         Path | None,
         typer.Option(
-            "-x", "--timelapse-input-A", help="Faces of a to draw again at every save.", rich_help_panel=_WATCHING
+            "-x", "--timelapse-input-A", help="Faces of a to draw again at every save.", rich_help_panel=WATCHING
         ),
     ] = None,
     timelapse_input_b: Annotated[
-        Path | None, typer.Option("-y", "--timelapse-input-B", help="The same for b.", rich_help_panel=_WATCHING)
+        Path | None, typer.Option("-y", "--timelapse-input-B", help="The same for b.", rich_help_panel=WATCHING)
     ] = None,
     timelapse_output: Annotated[
         Path | None,
@@ -218,7 +205,7 @@ def train(
             "-z",
             "--timelapse-output",
             help="Where these pictures go. Left out: previews/timelapse in the run folder.",
-            rich_help_panel=_WATCHING,
+            rich_help_panel=WATCHING,
         ),
     ] = None,
     write_image: Annotated[
@@ -227,25 +214,12 @@ def train(
             "-w",
             "--write-image",
             help="Keep the preview of every save, by iteration; previews/latest.png is written anyway.",
-            rich_help_panel=_WATCHING,
+            rich_help_panel=WATCHING,
         ),
     ] = False,
-    no_logs: Annotated[
-        bool,
-        typer.Option(
-            "-n",
-            "--no-logs",
-            help="Write no TensorBoard events; metrics.jsonl is written anyway.",
-            rich_help_panel=_WATCHING,
-        ),
-    ] = False,
-    log_level: Annotated[
-        str, typer.Option("-L", "--loglevel", help="debug, info or warning.", rich_help_panel=_WATCHING)
-    ] = "info",
-    log_file: Annotated[
-        Path | None,
-        typer.Option("-F", "--logfile", help="Also write what is shown to this file.", rich_help_panel=_WATCHING),
-    ] = None,
+    no_logs: NoLogs = False,
+    log_level: LogLevel = "info",
+    log_file: LogFile = None,
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -282,17 +256,12 @@ def train(
     if list_options:
         swap_train.print_options(config, overrides or [])
         return
-    if model_dir is None and not summary:
-        raise UsageError(
-            "-m/--model-dir was not given.", advice="Name the folder that the run is to live in; it is made if missing."
-        )
-    if model_dir is not None:
-        check_place(model_dir)
+    folder = run_folder(model_dir, is_needed=not summary)
     from ostinato.swap.request import TrainingRequest
 
     request = TrainingRequest(
         folders=_folders(input_a, input_b, side or [], required=not summary),
-        run_folder=model_dir or Path(),
+        run_folder=folder,
         model=trainer,
         batch_size=batch_size,
         iterations=iterations,
