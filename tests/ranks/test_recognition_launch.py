@@ -34,7 +34,7 @@ def test_launch_starts_the_ranks_of_a_verb(tmp_path: Path) -> None:
     run = tmp_path / "run"
     start = [sys.executable, "-m", "ostinato", "launch", "-np", "2", "--max-restarts", "0", "--"]
     text = _run([*start, *TRAIN, *OPTIONS, "-m", str(run), "-i", "2"])
-    assert text.count("finished: all 2 updates") == 1, text  # rank 0 speaks
+    assert text.count("finished: all 2 iterations") == 1, text  # rank 0 speaks
     assert "2 ranks, seed 1" in text
     assert _iteration_and_ranks(run) == (2, 2)
     assert (run / "logs/session_0001/worker_1.log").exists()
@@ -49,5 +49,5 @@ def test_mpirun_starts_them_without_being_told_an_address(tmp_path: Path) -> Non
     run = tmp_path / "run"
     start = [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable, "-m", "ostinato"]
     text = _run([*start, *TRAIN, *OPTIONS, "-m", str(run), "-i", "2"])
-    assert text.count("finished: all 2 updates") == 1, text
+    assert text.count("finished: all 2 iterations") == 1, text
     assert _iteration_and_ranks(run) == (2, 2)
