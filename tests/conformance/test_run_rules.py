@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from loop_stand_ins import CountingUpdater
 
+from ostinato.dist import batch_size_for_devices
 from ostinato.extensions.save import Snapshot
 from ostinato.loop import Trainer
-from ostinato.runs import BestBar, RunFolder, batch_size_for_devices, judge
+from ostinato.runs import BestBar, RunFolder, judge
 from ostinato.runs.atomic import set_hook
 
 FAULTS = {"save_without_any_batch_in_between", "nan_in_the_very_first_interval"}

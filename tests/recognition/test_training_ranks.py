@@ -141,6 +141,8 @@ def test_a_run_of_two_ranks_that_is_killed_goes_on_bit_for_bit_and_on_any_number
         for value in values:
             assert (value["begins"]["iteration"], value["begins"]["samples"]) == (4, 40)
             assert value["ends"]["samples"] == 110
+        uneven = "Batch size 10 cannot be shared evenly by 3 devices, so some of them wait. Better: 9 or 12."
+        assert (uneven in values[0]["told"]) == (ranks == 3)
         _check_loaded(kept, values)
         # From there on batch norms see other parts of the batches, so only the beginning is the same.
         assert losses_of(copy)[:4] == losses[:4]
@@ -182,6 +184,17 @@ def test_synchronised_norms_train_a_run_that_goes_on(tmp_path: Path) -> None:
     values = _values(run_on_ranks(train, str(run), ["iterations=6"], folder=tmp_path))
     assert [value["begins"]["iteration"] for value in values] == [4, 4]
     assert values[0]["ends"]["backbone"]["norm.running_mean"].equal(values[1]["ends"]["backbone"]["norm.running_mean"])
+
+
+def test_a_batch_smaller_than_the_number_of_ranks_is_raised_everywhere(tmp_path: Path) -> None:
+    settings = ["batch_norm=synchronised", "batch_size=2", "iterations=2"]
+    values = _values(run_on_ranks(train, str(tmp_path / "run"), settings, folder=tmp_path, ranks=3))
+    assert [value["ends"]["samples"] for value in values] == [6, 6, 6]
+    assert "Batch size 2 is less than the number of devices; it was raised to 3." in values[0]["told"]
+    loaded = RunFolder(tmp_path / "run").load_newest()
+    assert loaded is not None
+    assert loaded.sessions[-1].batch_size == 3
+    assert loaded.options["values"]["batch_size"] == 3
 
 
 def test_ranks_that_ask_for_different_things_are_refused(tmp_path: Path) -> None:

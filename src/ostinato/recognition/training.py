@@ -12,7 +12,7 @@ import torch
 
 from ostinato.config import RecognitionOptions, option_records, render_yaml, to_record, value_at
 from ostinato.data.file_names import shown_name
-from ostinato.dist import Alone, Group
+from ostinato.dist import Alone, Group, batch_size_for_devices
 from ostinato.dist.devices import choose_device, computes_half_precision_fast
 from ostinato.errors import BadInputError, ModelMismatchError
 from ostinato.extensions import MetricsWriter, NanGuard, RankLog, TensorBoardWriter
@@ -169,7 +169,7 @@ def _prepare(
     build: BuildNetwork,
     tell: Tell,
 ) -> _Prepared:
-    _check_batch(options, source, group)
+    options = fit_batch(options, len(source), group.size, tell)
     source.bad.limit = options.data.max_bad_records  # a continued run has its own
     names, known, known_names = names_of(source), source.classes, None
     if loaded is not None:
@@ -196,24 +196,33 @@ def _prepare(
     return _Prepared(options, backbone, source, people, known, schedule, total, pairs)
 
 
-def _check_batch(options: RecognitionOptions, source: Source, group: Group) -> None:
-    batch = options.batch_size
-    if batch > len(source):
-        raise BadInputError(
-            f"A batch has {batch:,} images (-b), and the data has {len(source):,}: some would be in it twice.",
-            advice=f"Give a smaller batch, such as -b {max(2, len(source) // 4)}.",
-            batch_size=batch,
-            images=len(source),
-        )
+def fit_batch(options: RecognitionOptions, images: int, ranks: int, tell: Tell) -> RecognitionOptions:
+    """The options with the batch size that is really used, by loader, session and screen alike.
+
+    One that is smaller than the number of ranks is raised to it; ranks that share a batch unevenly are told of.
+
+    :param images: in the data.
+    :raises BadInputError: ranks or data are too few or too many for it.
+    """
     # A batch norm cannot find the spread of a single image; synchronised ones look at those of all ranks.
-    least = 1 if options.model.batch_norm == "synchronised" else 2
-    if batch < least * group.size:
+    if options.model.batch_norm != "synchronised" and options.batch_size < 2 * ranks:
         raise BadInputError(
-            f"A batch of {batch:,} images (-b) is too small for {group.size:,} ranks: each needs {least} or more.",
-            advice=f"Give a larger batch, such as -b {max(16, least) * group.size}, or train with fewer ranks.",
-            batch_size=batch,
-            ranks=group.size,
+            f"A batch of {options.batch_size:,} images (-b) is too small for {ranks:,} ranks: each needs 2 or more.",
+            advice=f"Give a larger batch, such as -b {16 * ranks}, or train with fewer ranks.",
+            batch_size=options.batch_size,
+            ranks=ranks,
         )
+    batch = batch_size_for_devices(options.batch_size, ranks)
+    if batch.size > images:
+        raise BadInputError(
+            f"A batch has {batch.size:,} images (-b), and the data has {images:,}: some would be in it twice.",
+            advice=f"Give a smaller batch, such as -b {max(2, images // 4)}.",
+            batch_size=batch.size,
+            images=images,
+        )
+    if batch.message:
+        tell(batch.message)
+    return options.model_copy(update={"batch_size": batch.size})
 
 
 def _identities_of(loaded: LoadedGeneration) -> tuple[int, tuple[str, ...] | None]:

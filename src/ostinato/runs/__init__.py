@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ostinato.dist.per_rank import PerRank, RankStates
-    from ostinato.runs.batch_size import DeviceBatch, batch_size_for_devices
     from ostinato.runs.best import BestBar, judge
     from ostinato.runs.content import KEEP_OPTIMIZER, GenerationContent, LoadedGeneration
     from ostinato.runs.folder import Commit, RunFolder
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ostinato.dist.per_rank": ("PerRank", "RankStates"),
-    "ostinato.runs.batch_size": ("DeviceBatch", "batch_size_for_devices"),
     "ostinato.runs.best": ("BestBar", "judge"),
     "ostinato.runs.content": ("KEEP_OPTIMIZER", "GenerationContent", "LoadedGeneration"),
     "ostinato.runs.folder": ("Commit", "RunFolder"),
@@ -49,7 +47,6 @@ __all__ = [
     "BestBar",
     "Commit",
     "Damage",
-    "DeviceBatch",
     "GenerationContent",
     "GenerationName",
     "GenerationWriter",
@@ -67,7 +64,6 @@ __all__ = [
     "SaveResult",
     "Session",
     "Tree",
-    "batch_size_for_devices",
     "judge",
     "pack_tree",
     "to_delete",

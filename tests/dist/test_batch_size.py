@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from ostinato.dist import batch_size_for_devices
 from ostinato.errors import ArgumentValueError
-from ostinato.runs import batch_size_for_devices
 
 
 @pytest.mark.parametrize(
