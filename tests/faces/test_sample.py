@@ -145,6 +145,7 @@ def test_damage_is_told_with_the_file(tmp_path: Path, write_sample: Write, make_
     with pytest.raises(FaceFileError, match=r"f\\xff\\n\.png cannot be used: ") as caught:
         prepare_face(path, CropSettings(64, masks=("vgg-clear",)))
     assert caught.value.fields["path"] == os.fspath(path)
+    assert damage == "gone" or "take it out, and start the same command again" in caught.value.advice
 
 
 def test_settings_come_from_the_options() -> None:

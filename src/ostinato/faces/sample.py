@@ -25,6 +25,8 @@ from ostinato.faces.png_chunks import PngError
 from ostinato.faces.scan import FaceKind
 from ostinato.faces.stored_masks import stored_mask
 
+_BROKEN_ADVICE = "Repair it or take it out, and start the same command again."
+
 
 @dataclass(frozen=True)
 class CropSettings:
@@ -116,7 +118,7 @@ def prepare_face(path: str | os.PathLike[str], settings: CropSettings) -> Prepar
             return _prepare_plain(path, bgr, settings)
         return _prepare_extracted(path, bgr, metadata, settings)
     except (PngError, MetadataError, ImageError, ArgumentValueError) as error:
-        raise face_file_error(path, str(error)) from None
+        raise face_file_error(path, str(error), advice=_BROKEN_ADVICE) from None
     except OSError as error:
         raise face_file_error(path, f"it cannot be read ({error.strerror or error})") from error
 
