@@ -20,8 +20,9 @@ from torch import Tensor
 
 from ostinato.kvstore.collective_calls import Collectives
 from ostinato.recognition.centre_rule import CentreRule
-from ostinato.recognition.class_centres import ClassCentres, CollectedGradient
+from ostinato.recognition.class_centres import ClassCentres
 from ostinato.recognition.class_partition import class_range
+from ostinato.recognition.collected_gradient import CollectedGradient, StepGradient
 from ostinato.recognition.margin_softmax import Pass, Step, margin_softmax_loss
 from ostinato.recognition.margins import Margin, arcface, cosface, margin_logits
 from ostinato.recognition.negative_sampling import NegativeSampler, number_sampled, positions_of, positives_of
@@ -264,11 +265,11 @@ def test_samplers_keep_all_positives_and_find_labels_again(golden: Path) -> None
 # --- updates ---------------------------------------------------------------------------------------------------------
 
 
-class GivenGradient(ClassCentres):
-    """Centres whose gradient is given, and not found through the division by their length."""
+class GivenGradient(StepGradient):
+    """A gradient of the centres that is given, and not found through the division by their length."""
 
-    def _gradient_of(self, rows: Any, chosen: Any, gradients: Any, samples: Any, total: Tensor) -> None:
-        total.copy_((gradients[0].slopes @ samples[0])[rows.start : rows.end])
+    def of_rows(self, weight: Tensor, start: int, end: int, out: Tensor) -> None:
+        out.copy_((self._parts[0].slopes @ self._samples[0])[start:end])
 
 
 @pytest.mark.parametrize(
@@ -279,11 +280,12 @@ class GivenGradient(ClassCentres):
         ("frozen", "rate_inside", "frozen_rows_lr_in_buffer"),
     ],
 )
-def test_updates_of_centres(golden: Path, kind: Any, form: Any, name: str) -> None:
+def test_updates_of_centres(golden: Path, kind: Any, form: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ostinato.recognition.class_centres.StepGradient", GivenGradient)
     data = read(golden, "partial_fc/update_semantics.json")
     rule = CentreRule("sgd", kind, data["momentum"], data["weight_decay"], form)
     start = doubles(data["initial_weight"])
-    centres = GivenGradient(0, len(start), start.shape[1], rule, dtype=torch.float64)
+    centres = ClassCentres(0, len(start), start.shape[1], rule, dtype=torch.float64)
     centres.to_overwrite()["weight"].copy_(start)
     after_each = data[name].get("weight_after_each_step")
     for number, rate in enumerate(data["learning_rates"]):

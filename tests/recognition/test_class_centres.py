@@ -11,7 +11,8 @@ from torch import Tensor
 from ostinato.errors import ArgumentValueError, ContractError
 from ostinato.recognition import class_centres
 from ostinato.recognition.centre_rule import CentreRule
-from ostinato.recognition.class_centres import ClassCentres, CollectedGradient
+from ostinato.recognition.class_centres import ClassCentres
+from ostinato.recognition.collected_gradient import CollectedGradient
 
 CLASSES, WIDTH, SAMPLES = 23, 5, 4
 

@@ -15,45 +15,12 @@ from torch import Tensor
 from ostinato.optim.rules.missed_steps import MissedSteps
 from ostinato.optim.rules.sgd import MAX_MISSED_STEPS
 from ostinato.recognition.centre_rule import CentreRule
+from ostinato.recognition.collected_gradient import CollectedGradient, StepGradient
 from ostinato.recognition.initial_centres import fill_initial_centres
-
-SMALLEST_NORM = 1e-12
-"""Rows and embeddings that are shorter are divided by this instead of their length."""
 
 _ELEMENTS_PER_CORE = 2**18
 """Block size per CPU thread: 512 rows of 512, of which three copies lie in the cache at a time."""
 _ELEMENTS_ON_ACCELERATORS = 2**25
-
-
-@dataclass(eq=False)
-class CollectedGradient:
-    """What one forward pass leaves for the centres: their gradient, as the product of two factors.
-
-    With ``v`` the centres divided by their lengths, the loss' gradient with respect to ``v`` of class j is
-    ``sum over i of factor * slopes[j, i] * samples[i]``, at the sub-centre that was nearest to sample i. The factors
-    are smaller than the product as long as a step has fewer samples than an embedding has numbers.
-
-    :ivar classes: (S,) int64, ascending, counted from the rank's first class; None: all classes.
-    :ivar slopes: (S, N).
-    :ivar nearest: (S, N) uint8, which sub-centre; None where each class has one.
-    :ivar inverse_lengths: (S * sub_centres,).
-    :ivar samples: (N, d).
-    :ivar factor: (), what the backward passes have multiplied by so far; 0 before the first.
-    """
-
-    classes: Tensor | None
-    slopes: Tensor
-    nearest: Tensor | None
-    inverse_lengths: Tensor
-    samples: Tensor
-    factor: Tensor
-
-    def rows_in(self, start: int, end: int) -> slice:
-        """Where the classes from ``start`` to ``end`` (not included) stand in this gradient. Waits for the device."""
-        if self.classes is None:
-            return slice(start, end)
-        bounds = torch.searchsorted(self.classes, torch.tensor([start, end], device=self.classes.device)).tolist()
-        return slice(bounds[0], bounds[1])
 
 
 @dataclass
@@ -200,57 +167,19 @@ class ClassCentres:
         :param rate: the learning rate.
         :param scale: divides the gradients.
         """
-        chosen = _union([gradient.classes for gradient in gradients], self.weight.device)
-        samples = [gradient.samples * (gradient.factor / scale) for gradient in gradients]
+        collected = StepGradient(gradients, scale, self.sub_centres, self.weight.device)
+        chosen = collected.classes
         if self.rule.optimizer == "adamw":
             assert self.class_steps is not None
             self.class_steps[... if chosen is None else chosen] += 1
         room = self._room(self.classes if chosen is None else len(chosen)).view(-1, self.embedding_size)
         for rows in self._copied_out(chosen):
             gradient = room[: len(rows.weight)]
-            self._gradient_of(rows, chosen, gradients, samples, gradient)
+            collected.of_rows(rows.weight, rows.start, rows.end, out=gradient)
             self._update(rows, chosen, gradient, rate)
         if self.rule.update == "dense_lazy":
             self._miss(rate, chosen)
         self.version += 1
-
-    def _gradient_of(
-        self,
-        rows: _Rows,
-        chosen: Tensor | None,
-        gradients: Sequence[CollectedGradient],
-        samples: Sequence[Tensor],
-        total: Tensor,
-    ) -> None:
-        """The gradient of a block of rows, into ``total``: (classes * sub_centres, d)."""
-        if len(gradients) == 1:
-            (one,) = gradients
-            block = slice(rows.start, rows.end)
-            torch.mm(slopes_by_row(one, block, self.sub_centres), samples[0], out=total)
-            inverse = one.inverse_lengths[rows.start * self.sub_centres : rows.end * self.sub_centres]
-        else:
-            total.zero_()
-            inverse = 1.0 / torch.linalg.vector_norm(rows.weight, dim=1).clamp_min_(SMALLEST_NORM)
-            by_class = total.view(rows.end - rows.start, -1)
-            ends = (rows.start, rows.end - 1) if chosen is None else chosen[[rows.start, rows.end - 1]].tolist()
-            for gradient, sample in zip(gradients, samples, strict=True):
-                block = gradient.rows_in(ends[0], ends[1] + 1)
-                if block.stop == block.start:
-                    continue
-                part = (slopes_by_row(gradient, block, self.sub_centres) @ sample).view(-1, by_class.shape[1])
-                if gradient.classes is None:
-                    by_class.add_(part)
-                else:
-                    mine = gradient.classes[block]
-                    place = (
-                        mine - rows.start if chosen is None else torch.searchsorted(chosen[rows.start : rows.end], mine)
-                    )
-                    by_class.index_add_(0, place, part)
-        # Through the division by the length: only what is at right angles to the centre counts, and a centre twice as
-        # long turns half as far. One that is too short to be divided by its length is divided by a constant.
-        along = torch.linalg.vecdot(total, rows.weight).mul_(inverse * inverse)
-        along.masked_fill_(inverse >= 1.0 / SMALLEST_NORM, 0.0)
-        total.addcmul_(rows.weight, along.unsqueeze(1), value=-1.0).mul_(inverse.unsqueeze(1))
 
     def _update(self, rows: _Rows, chosen: Tensor | None, gradient: Tensor, rate: float) -> None:
         rule, weight = self.rule, rows.weight
@@ -331,23 +260,3 @@ class ClassCentres:
     def _room(self, total: int) -> Tensor:
         """Memory for a block of rows, by class."""
         return self._weight.new_empty((min(total, self._classes_in_block()), self.sub_centres * self.embedding_size))
-
-
-def slopes_by_row(gradient: CollectedGradient, block: slice, sub_centres: int) -> Tensor:
-    """The slopes of a block of classes, one line for each of their sub-centres: (classes * sub_centres, N)."""
-    slopes = gradient.slopes[block]
-    if gradient.nearest is None:
-        return slopes
-    spread = slopes.new_zeros((len(slopes), sub_centres, slopes.shape[1]))
-    spread.scatter_(1, gradient.nearest[block].long().unsqueeze(1), slopes.unsqueeze(1))
-    return spread.view(len(slopes) * sub_centres, slopes.shape[1])
-
-
-def _union(many: Sequence[Tensor | None], device: torch.device) -> Tensor | None:
-    """Classes of several passes, ascending, each once; None: all."""
-    if not many:
-        return torch.empty(0, dtype=torch.int64, device=device)
-    lists = [classes for classes in many if classes is not None]
-    if len(lists) < len(many):
-        return None
-    return lists[0] if len(lists) == 1 else torch.unique(torch.cat(lists))

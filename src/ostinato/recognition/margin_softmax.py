@@ -25,7 +25,8 @@ from torch import Tensor
 
 from ostinato.errors import StateError
 from ostinato.kvstore.collective_calls import Collectives
-from ostinato.recognition.class_centres import SMALLEST_NORM, ClassCentres, CollectedGradient, slopes_by_row
+from ostinato.recognition.class_centres import ClassCentres
+from ostinato.recognition.collected_gradient import SMALLEST_NORM, CollectedGradient
 from ostinato.recognition.margins import Margin
 
 SMALLEST_PROBABILITY = 1e-30
@@ -227,7 +228,7 @@ def _backward(gradient: Tensor, made: Pass, centres: ClassCentres, collectives: 
     number, width = collected.samples.shape
     total = torch.zeros((number, width), dtype=collected.samples.dtype, device=gradient.device)
     for start, end, rows in centres.blocks(made.step.classes):
-        slopes = slopes_by_row(collected, slice(start, end), centres.sub_centres)
+        slopes = collected.slopes_by_row(slice(start, end), centres.sub_centres)
         inverse = collected.inverse_lengths[start * centres.sub_centres : end * centres.sub_centres]
         total.addmm_((slopes * inverse.unsqueeze(1)).t(), rows)
     total.mul_(made.per_sample * gradient)
