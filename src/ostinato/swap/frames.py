@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ostinato.data.file_names import shown_name
-from ostinato.data.jpeg import ImageError
+from ostinato.data.jpeg import ImageError, encode_jpeg
 from ostinato.data.pictures import bare_png, decode_rgb
 from ostinato.errors import BadInputError
 from ostinato.faces.alignment import AlignedFace
@@ -266,8 +266,4 @@ def _encode(target: Path, frame: _OpenFrame, text: str) -> bytes:
     if target.suffix.lower() not in _JPEG_SUFFIXES:
         picture = frame.picture if frame.alpha is None else np.dstack([frame.picture, frame.alpha])
         return encode_png(picture, chunks=png_chunks(SourceType.COMPOSITE, text))
-    bgr = cv2.cvtColor(frame.picture, cv2.COLOR_RGB2BGR)
-    encoded, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
-    if not encoded:
-        raise OSError(f"{target.name} could not be encoded")
-    return mark_jpeg(data.tobytes(), SourceType.COMPOSITE, text)
+    return mark_jpeg(encode_jpeg(frame.picture, JPEG_QUALITY), SourceType.COMPOSITE, text)
