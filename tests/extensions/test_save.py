@@ -19,6 +19,7 @@ from ostinato.errors import (
 )
 from ostinato.extensions.save import Snapshot
 from ostinato.extensions.state_parts import join_state, split_state
+from ostinato.loop import Extension
 from ostinato.loop.reporter import report
 from ostinato.loop.standard_updater import StandardUpdater
 from ostinato.loop.trainer import Trainer
@@ -594,6 +595,20 @@ def test_a_state_of_an_error_can_be_named(tmp_path: Path) -> None:
     assert _trained(_trainer(tmp_path, 4)) == 4
     for name in ("00000005-error", tmp_path / "generations" / "00000005-error"):
         assert _trained(_trainer(tmp_path, 3, resume_from=name)) == 5
+
+
+def test_the_last_state_is_saved_though_another_extension_fails_to_close(tmp_path: Path) -> None:
+    class Closes(Extension):
+        def __call__(self, trainer: Any) -> None: ...
+
+        def finalize(self, trainer: Any) -> None:
+            raise OSError("full")
+
+    trainer = _trainer(tmp_path, 3, Closes())
+    with pytest.raises(OSError, match="full"):
+        trainer.run()
+    assert trainer.status == "failed"
+    assert _saved(tmp_path) == [2, 3]
 
 
 def test_what_was_not_asked_before_an_error_fires_late_and_once(tmp_path: Path) -> None:

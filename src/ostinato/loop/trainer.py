@@ -461,11 +461,14 @@ class Trainer:
             try:
                 finalize(*arguments)
             except BaseException as error:  # whatever it is, the others must still be closed
-                if failure is None:
-                    failure = self._noted(error, what)
-                    self._fail()
-                else:
+                if failure is not None:
                     self._attach(failure, error, what)
+                    continue
+                failure = self._noted(error, what)
+                if self.group.size > 1:
+                    self._fail()  # the others are not where this rank is
+        if failure is not None:
+            self._fail()  # only now: the loop has ended well, and the last state is worth saving
         return failure
 
     def _guarded(self, where: str, hook: Callable[..., Any], *arguments: Any) -> None:

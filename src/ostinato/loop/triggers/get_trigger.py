@@ -46,8 +46,9 @@ def _from_text(text: str, limit: LimitTrigger | None) -> TriggerFunction:
     if unit == "dur":
         if limit is None:
             raise ArgumentValueError(
-                f"{text!r} is a fraction of the training, and the end of this training is not known.",
-                advice="Give the trainer a limit such as (1000, 'iteration'), or write the period in it or ep.",
+                f"{text!r} is a fraction of the training, and the end of this training is not known here.",
+                advice="Trainer.extend(trigger=...) knows it if the trainer has a limit such as (1000, 'iteration'). "
+                "Anywhere else write the period in it or ep.",
                 value=text,
             )
         number, unit = number * limit.limit, limit.unit
