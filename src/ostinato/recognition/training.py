@@ -17,7 +17,7 @@ from ostinato.dist.devices import choose_device, computes_half_precision_fast
 from ostinato.errors import BadInputError, ModelMismatchError
 from ostinato.extensions import MetricsWriter, NanGuard, RankLog, TensorBoardWriter
 from ostinato.extensions.save import Snapshot
-from ostinato.loop import Trainer, TrainerView, Trigger, seed_random_state
+from ostinato.loop import Trainer, seed_random_state
 from ostinato.recognition.backbones import Backbone
 from ostinato.recognition.building import (
     build_head,
@@ -31,20 +31,20 @@ from ostinato.recognition.building import (
 from ostinato.recognition.data import Source
 from ostinato.recognition.data.opening import SYNTHETIC
 from ostinato.recognition.identities import IdentityMemory, as_known, names_in_order, names_of, unpack_names
-from ostinato.recognition.insightface import load_backbone_weights, read_backbone_weights, read_centres
 from ostinato.recognition.memory import memory_advice
 from ostinato.recognition.partial_fc import PartialFC
 from ostinato.recognition.rate_schedule import RateSchedule, schedule_from
 from ostinato.recognition.request import USUAL_SAVE_INTERVAL, RecognitionRequest
 from ostinato.recognition.run_options import Tell, asked_options, new_run_options, require_same_options, resumed_options
+from ostinato.recognition.starting_weights import take_centres, take_weights
 from ostinato.recognition.trained_run import RECIPE
 from ostinato.recognition.updater import RecognitionUpdater
+from ostinato.recognition.verification_due import VerificationDue
 from ostinato.recognition.verification_extension import PairVerifier, find_pair_files
 from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.ranked_store import RankedStore
 from ostinato.runs.recipe_folder import RecipeFolder, refuse_other_content
 from ostinato.runs.retention import RetentionPolicy
-from ostinato.runs.row_cut import RowCut
 from ostinato.runs.sessions import next_number
 from ostinato.runs.store import RunStore
 from ostinato.runs.writer import SaveResult
@@ -190,7 +190,7 @@ def _prepare(
     with memory_advice(options, source.classes, group):
         backbone = build(options)
         if loaded is None and request.load_weights is not None:
-            _take_weights(backbone, request.load_weights, options, tell)
+            take_weights(backbone, request.load_weights, tell)
         place_network(backbone, options, group, device)
     people = names_in_order(names, known_names)
     return _Prepared(options, backbone, source, people, known, schedule, total, pairs)
@@ -257,74 +257,6 @@ def _find_pairs(request: RecognitionRequest, options: RecognitionOptions, tell: 
     return found
 
 
-class _VerificationDue(Trigger):
-    """Fires every so many updates, and with the last one of the run.
-
-    :param every: 0: with the last one alone.
-    """
-
-    decided = "counters"
-
-    def __init__(self, every: int, last: int) -> None:
-        self._every = every
-        self._last = last
-
-    def __call__(self, trainer: TrainerView) -> bool:
-        iteration = trainer.updater.state.iteration
-        return iteration == self._last or (self._every > 0 and iteration % self._every == 0)
-
-    def __repr__(self) -> str:
-        return f"every {self._every} updates and with number {self._last}"
-
-
-def _take_weights(backbone: Backbone, source: Path, options: RecognitionOptions, tell: Tell) -> None:
-    if source.is_dir():
-        loaded = RecipeFolder(source, recipe=RECIPE).load_newest()
-        if loaded is None:
-            raise BadInputError(
-                f"--load-weights: {shown_name(source)} holds no saved run.",
-                advice="Give the run folder of a recognition training, or a file of weights.",
-                folder=str(source),
-            )
-        weights: Mapping[str, torch.Tensor] = loaded.model
-    else:
-        weights = read_backbone_weights(source)
-    load_backbone_weights(backbone, weights, source=f"--load-weights {shown_name(source)}")
-    tell(f"the network starts with the weights of {shown_name(source)}")
-
-
-def _load_centres(head: PartialFC, paths: tuple[Path, ...], tell: Tell) -> None:
-    rows, momentum = read_centres(
-        paths if len(paths) > 1 else paths[0], classes=head.classes, first=head.first_class, last=head.last_class
-    )
-    if head.sub_centres > 1:
-        raise BadInputError(
-            f"--load-centres: each class of this run has {head.sub_centres} centres, and the files have one.",
-            advice="Leave head.sub_centres at 1, or start without these centres.",
-            found=1,
-            asked=head.sub_centres,
-        )
-    if rows.shape[1] != head.embedding_size:
-        raise ModelMismatchError(
-            f"--load-centres: the class centres have {rows.shape[1]} numbers, and embeddings {head.embedding_size}.",
-            advice=f"Start with --set model.embedding_size={rows.shape[1]}, or give other centres.",
-            found=rows.shape[1],
-            asked=head.embedding_size,
-        )
-    state: dict[str, Any] = {
-        "format": 1,
-        "classes": head.classes,
-        "embedding_size": head.embedding_size,
-        "sub_centres": head.sub_centres,
-        "weight": RowCut(rows, head.first_class, head.classes),
-    }
-    if momentum is not None:
-        state["rule"] = "sgd, momentum plain"
-        state["tables"] = {"momentum": RowCut(momentum, head.first_class, head.classes)}
-    head.load_state_dict(state)
-    tell(f"{head.classes:,} class centres are taken from {shown_name(paths[0])}")
-
-
 # --- the run folder --------------------------------------------------------------------------------------------------
 
 
@@ -380,7 +312,7 @@ def _build(
     with memory_advice(options, source.classes, group):
         head = build_head(options, prepared.known, group, device)
     if loaded is None and request.load_centres:
-        _load_centres(head, request.load_centres, tell)
+        take_centres(head, request.load_centres, tell)
     loader = open_loader(source, options, group, stack)
     updater = build_updater(options, backbone, head, loader, prepared.schedule, classes=source.classes, group=group)
     if group.rank == 0:
@@ -420,7 +352,7 @@ def _build(
     if request.logs:
         trainer.extend(TensorBoardWriter(logs))
     if prepared.pairs:
-        due = _VerificationDue(options.verification.every, prepared.total)
+        due = VerificationDue(options.verification.every, prepared.total)
         trainer.extend(PairVerifier(backbone, prepared.pairs), trigger=due)
     trainer.extend(snapshot)
     return RecognitionTraining(backbone, head, updater, trainer, snapshot, options, device, prepared.total, len(source))
