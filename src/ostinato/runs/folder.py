@@ -15,27 +15,26 @@ from typing import Any
 from ostinato.errors import ArgumentValueError, BadInputError, DamagedRunError, RunError, SaveError, StateError
 from ostinato.runs.atomic import ChecksumMismatchError, FileRecord, Files
 from ostinato.runs.commit import (
-    STAGING_MARK,
-    TEMPORARY_PREFIX,
     PackedContent,
     non_finite_names,
     pack,
     write_generation,
 )
 from ostinato.runs.content import GenerationContent, LoadedGeneration
-from ostinato.runs.eviction import TRASH_PREFIX, evict
+from ostinato.runs.eviction import evict
 from ostinato.runs.generation_files import (
     OPTIMIZER_FILE,
     Damage,
     DamagedGenerationError,
     read_manifest_of,
 )
-from ostinato.runs.identity import RUN_FILE, RunIdentity, now, read_identity
-from ostinato.runs.journal import JOURNAL_FILE, UNREADABLE, Journal
+from ostinato.runs.housekeeping import Housekeeping, free_name
+from ostinato.runs.identity import RunIdentity, now
+from ostinato.runs.journal import JOURNAL_FILE, Journal, journal_fields
 from ostinato.runs.lock import RunLock
 from ostinato.runs.manifest import MANIFEST_FILE, GenerationName, Manifest, merge_reasons
-from ostinato.runs.moves import INTENT_FILE, SET_ASIDE, pending_moves, plan_restore
-from ostinato.runs.retention import RetentionPolicy, policy_of, to_delete
+from ostinato.runs.moves import SET_ASIDE, plan_restore
+from ostinato.runs.retention import RetentionPolicy, to_delete
 from ostinato.runs.save_errors import explained
 from ostinato.runs.sessions import Session, next_number, sessions_at_save
 from ostinato.runs.verification import read_generation, verify_generation
@@ -137,10 +136,7 @@ class RunFolder(RunView):
             if taken:
                 self._notice(taken)
             self.files.make_folder(self.generations_path)
-            self._finish_restore()
-            self._remove_leftovers()
-            self._identity = self._find_identity(recipe)
-            self._compare_with_journal()
+            self._identity = Housekeeping(self, self.files, self._notice).put_in_order(recipe)
         except OSError as error:
             self.close()
             raise RunError(
@@ -170,93 +166,6 @@ class RunFolder(RunView):
     def _notice(self, text: str) -> None:
         self.notices.append(text)
         _log.warning("%s", text)
-
-    def _finish_restore(self) -> None:
-        try:
-            moves = pending_moves(self.path)
-        except ChecksumMismatchError as error:
-            aside = self._free_name(self.path / f"{INTENT_FILE}.damaged")
-            self.files.rename(self.path / INTENT_FILE, aside)
-            self._notice(f"{INTENT_FILE} {error}; it was moved to {aside.name}. The newest whole generation is used.")
-            return
-        if moves is not None:
-            moves.carry_out(self.path, self.files)
-            pairs = [list(pair) for pair in moves.pairs]
-            self.journal.add("restore", time=now(), generation=moves.target, moves=pairs, finished_later=True)
-            self._notice(f"A restore of generation {moves.target} had been interrupted; it is finished now.")
-
-    def _remove_leftovers(self) -> None:
-        for entry in list(self.generations_path.iterdir()):
-            for prefix in (TEMPORARY_PREFIX, TRASH_PREFIX):
-                name = entry.name.removeprefix(prefix).partition(STAGING_MARK)[0]
-                if entry.name.startswith(prefix) and entry.is_dir() and GenerationName.parse(name) is not None:
-                    try:
-                        self.files.remove_tree(entry)
-                    except OSError as error:
-                        self._notice(f"The left-over folder {entry} could not be removed: {error.strerror or error}.")
-
-    def _compare_with_journal(self) -> None:
-        """Tell what the journal and the generations do not agree on, and finish an eviction that was cut off."""
-        found = self.journal.find_out()
-        here = {str(name) for name in self.names()}
-        if here and not found.exists:
-            self._notice(
-                f"{JOURNAL_FILE} is missing or empty; what is in {GENERATIONS}/ is used, and it is begun anew."
-            )
-            for manifest in self.scan().manifests:
-                self.journal.add("commit", **_journal_fields(manifest))
-            return
-        untold = here - found.last.keys()
-        if untold:  # the process ended between a commit and its line
-            for manifest in self.scan().manifests:
-                if manifest.generation in untold:
-                    self.journal.add("commit", **_journal_fields(manifest))
-        if found.unreadable_lines:
-            self._notice(f"{JOURNAL_FILE} has {found.unreadable_lines} unreadable line(s); no state is lost with them.")
-            self.journal.add(UNREADABLE, time=now(), lines=found.unreadable_lines)
-        elsewhere = {str(name) for names in self.set_aside().values() for name in names}
-        damaged = {path.name.partition(".")[0] for path in self.generations_path.glob(f"{DAMAGED}/*")}
-        gone = [
-            name
-            for name, event in found.last.items()
-            if event not in ("evict", "gone") and name not in here | elsewhere | damaged
-        ]
-        if gone:
-            self._notice(f"Generation(s) {', '.join(gone)} of {self.path} were removed by somebody else.")
-            for name in gone:
-                self.journal.add("gone", time=now(), generation=name)
-        marked = {name for name in here if found.last.get(name) == "evict"}
-        if marked:
-            manifests = self.scan().manifests
-            unwanted = to_delete(manifests, policy_of(manifests))
-            evict(self.files, self.generations_path, [name for name in unwanted if name in marked])
-
-    def _find_identity(self, recipe: str) -> RunIdentity:
-        if not (self.path / RUN_FILE).exists() and not self.names() and not self.journal.find_out().exists:
-            self.journal.begin(now())  # before run.json, so that a run that has lost its journal never looks new
-        manifests = self.scan().manifests
-        recorded = RunIdentity.from_manifest(manifests[-1].run) if manifests else None
-        try:
-            identity = read_identity(self.path)
-        except ChecksumMismatchError as error:
-            path = self.path / RUN_FILE
-            if path.exists():
-                aside = self._free_name(path.with_name(f"{RUN_FILE}.damaged"))
-                self.files.rename(path, aside)
-                self._notice(f"{RUN_FILE} {error}; it was moved to {aside.name} and written anew.")
-            elif recorded is not None:
-                self._notice(f"{RUN_FILE} {error}; it was written anew.")
-            identity = recorded or RunIdentity.new(recipe)
-            identity.write(self.path, self.files)
-        return identity
-
-    @staticmethod
-    def _free_name(path: Path) -> Path:
-        candidate, number = path, 1
-        while candidate.exists() or candidate.is_symlink():
-            number += 1
-            candidate = path.with_name(f"{path.name}.{number}")
-        return candidate
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -397,7 +306,7 @@ class RunFolder(RunView):
             self._notice(f"{damage}. Generation {used} is the newest whole one.")
             return
         source = self.generations_path / damage.generation
-        target = self._free_name(self.generations_path / DAMAGED / damage.generation)
+        target = free_name(self.generations_path / DAMAGED / damage.generation)
         try:
             self.files.make_folder(target.parent)
             self.files.rename(source, target)
@@ -526,7 +435,7 @@ class RunFolder(RunView):
                     self.files, self.generations_path, packed, manifest, optimizer_from, keep_in_mind
                 )
                 self._read_back(manifest, read_by_others=taken)
-            warnings = [self.journal.add("commit", **_journal_fields(manifest))]
+            warnings = [self.journal.add("commit", **journal_fields(manifest))]
             deleted, failures = self._apply_policy([*scan.manifests, manifest])
             return Commit(manifest, tuple(deleted), tuple(text for text in [*warnings, *failures] if text))
 
@@ -545,7 +454,7 @@ class RunFolder(RunView):
                 if updated != manifest:
                     self.files.replace(folder / MANIFEST_FILE, updated.to_bytes())
             if updated != manifest:
-                self.journal.add("mark", **_journal_fields(updated))
+                self.journal.add("mark", **journal_fields(updated))
             return updated
 
     def _free_generation(self, iteration: int, error: bool) -> GenerationName:
@@ -589,7 +498,7 @@ class RunFolder(RunView):
         unwanted = to_delete(manifests, self.policy)
         by_name = {manifest.generation: manifest for manifest in manifests}
         for name in unwanted:  # told before it goes, so that a generation that is gone without a word was lost
-            self.journal.add("evict", **{**_journal_fields(by_name[name]), "time": now(), "evicted": True})
+            self.journal.add("evict", **{**journal_fields(by_name[name]), "time": now(), "evicted": True})
         return evict(self.files, self.generations_path, unwanted)
 
     # --- restoring ----------------------------------------------------------------------------------------------------
@@ -665,20 +574,3 @@ def _in_place_of(replaced: Manifest, manifest: Manifest) -> Manifest:
     if manifest.average_loss is None:
         manifest = replace(manifest, average_loss=replaced.average_loss, average_count=replaced.average_count)
     return manifest.with_reasons(*replaced.reasons)
-
-
-def _journal_fields(manifest: Manifest) -> dict[str, Any]:
-    reasons = manifest.reasons
-    kinds = {"error": "error", "signal": "signal", "session_end": "last", "best": "best"}
-    kind = next((kind for reason, kind in kinds.items() if reason in reasons), "regular")
-    return {
-        "time": manifest.time,
-        "path": f"{GENERATIONS}/{manifest.generation}",
-        "generation": manifest.generation,
-        "iteration": manifest.iteration,
-        "epoch": manifest.epoch,
-        "kind": kind,
-        "reasons": list(reasons),
-        "bytes": manifest.total_bytes,
-        "average_loss": manifest.average_loss,
-    }

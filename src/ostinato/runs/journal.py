@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.runs.atomic import ChecksumMismatchError, Files, open_regular
-from ostinato.runs.manifest import GenerationName
+from ostinato.runs.manifest import GenerationName, Manifest
 
 _log = logging.getLogger(__name__)
 
@@ -139,6 +139,24 @@ class Journal:
     def tells_of_the_beginning(self) -> bool:
         """Whether a readable line says that the run is new."""
         return any(entry.get("event") == BEGIN for entry in self.read()[0])
+
+
+def journal_fields(manifest: Manifest) -> dict[str, Any]:
+    """What a line tells of a generation."""
+    reasons = manifest.reasons
+    kinds = {"error": "error", "signal": "signal", "session_end": "last", "best": "best"}
+    kind = next((kind for reason, kind in kinds.items() if reason in reasons), "regular")
+    return {
+        "time": manifest.time,
+        "path": f"generations/{manifest.generation}",
+        "generation": manifest.generation,
+        "iteration": manifest.iteration,
+        "epoch": manifest.epoch,
+        "kind": kind,
+        "reasons": list(reasons),
+        "bytes": manifest.total_bytes,
+        "average_loss": manifest.average_loss,
+    }
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
