@@ -137,6 +137,19 @@ def test_show_tells_generations_reasons_and_sessions(folder: Path, capsys: pytes
     assert any(re.match(r"3 .* 20 10 16 optimizer\.learning_rate 0\.0001 -> 5e-05$", line) for line in lines)
 
 
+def test_show_tells_no_default_of_a_newer_program_as_a_change(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A session of an older program says nothing of an option that came later."""
+    generation = folder / "generations" / "00000030"
+    state = json.loads((generation / "state.json").read_text())
+    old = json.dumps(state)
+    state["options"] = {"defaults": {"new.kept": 3, "new.changed": True}}
+    state["sessions"][-1]["options"] |= {"new.kept": 3, "new.changed": False}
+    (generation / "state.json").write_text(old)
+    _rewrite(generation, "state.json", old, json.dumps(state))
+    assert command(["runs", "show", str(folder)]) == 0
+    assert _lines(capsys)[-1].endswith("optimizer.learning_rate 0.0001 -> 5e-05, new.changed True -> False")
+
+
 def test_verify_names_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["runs", "verify", str(folder)]) == 0
     assert capsys.readouterr().out.count("whole") == 3

@@ -265,7 +265,7 @@ def _generation_row(manifest: Manifest, kept: Sequence[str]) -> list[str]:
 def _show_sessions(view: RunView, manifests: Sequence[Manifest]) -> None:
     for manifest in reversed([m for m in manifests if not m.name.error]):
         try:
-            sessions = _sessions_of(view, manifest)
+            sessions, defaults = _sessions_of(view, manifest)
         except DamagedGenerationError as error:
             typer.echo(f"damaged: {error.damage}")
             continue
@@ -277,7 +277,7 @@ def _show_sessions(view: RunView, manifests: Sequence[Manifest]) -> None:
                 f"{session.start_iteration:,}",
                 f"{session.iterations:,}",
                 str(session.batch_size or ""),
-                _changes(sessions[index - 1].options if index else {}, session.options if index else {}),
+                _changes({**defaults, **sessions[index - 1].options}, session.options) if index else "",
             ]
             for index, session in enumerate(sessions)
         ]
@@ -287,10 +287,16 @@ def _show_sessions(view: RunView, manifests: Sequence[Manifest]) -> None:
         return
 
 
-def _sessions_of(view: RunView, manifest: Manifest) -> list[Session]:
+def _sessions_of(view: RunView, manifest: Manifest) -> tuple[list[Session], dict[str, Any]]:
+    """The sessions, and what options are that the program of an earlier session did not know yet."""
     state = view.state_of(manifest.name)
-    folder = view.locate(manifest.name)
-    return using(folder, STATE_FILE, lambda: [Session.from_json(session) for session in state["sessions"]])
+
+    def parse() -> tuple[list[Session], dict[str, Any]]:
+        return [Session.from_json(session) for session in state["sessions"]], dict(
+            state.get("options", {}).get("defaults", {})
+        )
+
+    return using(view.locate(manifest.name), STATE_FILE, parse)
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
