@@ -160,7 +160,9 @@ def test_all_mistakes_in_options_are_told_at_once_and_no_run_is_made(
         (["-L", "loud"], "-L/--loglevel is 'loud'. Choose one of: debug, info, warning."),
         (["-z", "pictures"], "-z/--timelapse-output was given without faces to draw."),
         (["--side", "carol"], "--side 'carol' is not a name and a folder."),
-        (["--side", "A=faces"], "Side a is given twice."),
+        (["--side", "A=faces"], "Side a is given twice. Give each --side a name of its own."),
+        (["--timelapse-side", "carol"], "--timelapse-side 'carol' is not a name and a folder."),
+        (["-x", "faces", "--timelapse-side", "a=faces"], "Side a is given twice. Give each --timelapse-side a name"),
         (["-p"], "-p/--preview does not exist here. There is no window: previews/latest.png"),
         (["-d"], "-d/--distributed does not exist here. A run trains on one device"),
         (["-X", "1"], "-X/--exclude-gpus does not exist here. Name the one device"),
@@ -495,6 +497,30 @@ def test_a_time_lapse_that_cannot_be_written_costs_a_warning_each_time(
     assert status == 0
     assert text.count("No time-lapse picture at iteration") == 2
     assert Kept.read(tmp_path / "run").iteration == 4
+
+
+def test_the_time_lapse_takes_every_side(ostinato: Ostinato, people: Path, tmp_path: Path) -> None:
+    words = ["-i", "1", "-z", tmp_path / "lapse", "--timelapse-side", f"c={people / 'c'}"]
+    status, text = ostinato(*command(people, tmp_path / "run", *words, sides="abc"))
+    assert status == 0, text
+    only_c = cv2.imread(str(tmp_path / "lapse" / "00000001.png"))
+    assert only_c is not None
+    shutil.rmtree(tmp_path / "lapse")
+    status, text = ostinato(*command(people, tmp_path / "run", *words, "-i", "2", "-x", people / "a", sides="abc"))
+    assert status == 0, text
+    both = cv2.imread(str(tmp_path / "lapse" / "00000002.png"))
+    assert both is not None
+    assert both.shape[1] == 2 * only_c.shape[1]
+
+
+def test_a_run_of_another_recipe_is_left_alone(ostinato: Ostinato, people: Path, tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run").open(recipe="recognition"):
+        pass
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    status, text = ostinato(*command(people, tmp_path / "run", "-i", "1"))
+    assert status == 3
+    assert f"The run in {tmp_path / 'run'} was made by the recipe recognition, not swap." in text
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
 def test_folders_for_a_time_lapse_are_looked_at_before_the_run_is_made(

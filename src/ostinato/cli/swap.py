@@ -199,6 +199,15 @@ def train(
     timelapse_input_b: Annotated[
         Path | None, typer.Option("-y", "--timelapse-input-B", help="The same for b.", rich_help_panel=WATCHING)
     ] = None,
+    timelapse_side: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--timelapse-side",
+            metavar="NAME=FOLDER",
+            help="The same for a further side. May be repeated.",
+            rich_help_panel=WATCHING,
+        ),
+    ] = None,
     timelapse_output: Annotated[
         Path | None,
         typer.Option(
@@ -260,7 +269,7 @@ def train(
     from ostinato.swap.request import TrainingRequest
 
     request = TrainingRequest(
-        folders=_folders(input_a, input_b, side or [], required=not summary),
+        folders=_folders(input_a, input_b, side or [], "--side", required=not summary),
         run_folder=folder,
         model=trainer,
         batch_size=batch_size,
@@ -279,7 +288,7 @@ def train(
         flip=not no_flip,
         warp=not no_warp,
         warp_to_landmarks=warp_to_landmarks,
-        timelapse=_timelapse(timelapse_input_a, timelapse_input_b, timelapse_output),
+        timelapse=_timelapse(timelapse_input_a, timelapse_input_b, timelapse_side or [], timelapse_output),
         timelapse_output=timelapse_output,
         keep_previews=write_image,
         logs=not no_logs,
@@ -310,7 +319,9 @@ def _refuse_faceswap_options(preview: bool, distributed: bool, exclude_gpus: str
             raise UsageError(f"{option} does not exist here.", advice=instead, option=option)
 
 
-def _folders(a: Path | None, b: Path | None, further: list[str], *, required: bool) -> dict[str, Path]:
+def _folders(
+    a: Path | None, b: Path | None, further: list[str], option: str, *, required: bool = False
+) -> dict[str, Path]:
     folders: dict[str, Path] = {}
     for name, folder in (("a", a), ("b", b)):
         if folder is not None:
@@ -320,10 +331,12 @@ def _folders(a: Path | None, b: Path | None, further: list[str], *, required: bo
         name = name.strip().lower()
         if not separator or not folder_text or not name.isalnum():
             raise UsageError(
-                f"--side {text!r} is not a name and a folder.", advice="Write it like --side c=faces/carol.", value=text
+                f"{option} {text!r} is not a name and a folder.",
+                advice=f"Write it like {option} c=faces/carol.",
+                value=text,
             )
         if name in folders:
-            raise UsageError(f"Side {name} is given twice.", advice="Give each side a name of its own.", side=name)
+            raise UsageError(f"Side {name} is given twice.", advice=f"Give each {option} a name of its own.", side=name)
         folders[name] = Path(folder_text)
     if required and not folders:
         raise UsageError(
@@ -333,8 +346,8 @@ def _folders(a: Path | None, b: Path | None, further: list[str], *, required: bo
     return folders
 
 
-def _timelapse(a: Path | None, b: Path | None, output: Path | None) -> dict[str, Path]:
-    folders = {name: folder for name, folder in (("a", a), ("b", b)) if folder is not None}
+def _timelapse(a: Path | None, b: Path | None, further: list[str], output: Path | None) -> dict[str, Path]:
+    folders = _folders(a, b, further, "--timelapse-side")
     if output is not None and not folders:
         raise UsageError(
             "-z/--timelapse-output was given without faces to draw.", advice="Give -x, -y or both as well."
