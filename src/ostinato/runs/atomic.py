@@ -112,15 +112,19 @@ class Files:
             except OSError as error:
                 if error.errno not in PASSING_ERRORS or attempt == self.attempts:
                     raise
-                _log.warning(
-                    "%s of %s failed (%s); trying again in %.2f s", operation, path, error.strerror or error, wait
-                )
+                self._tell_of_failure(operation, path, error, attempt)
                 time.sleep(wait)
                 wait *= 2
         else:  # attempts < 1 is a programming error
             raise ValueError(f"attempts must be at least 1, not {self.attempts}")
         _tell("after", operation, path)
         return result
+
+    def _tell_of_failure(self, operation: str, path: Path, error: OSError, attempt: int) -> None:
+        # One line is enough: what comes of the further tries is told by whoever catches the last error.
+        level = logging.WARNING if attempt == 1 else logging.DEBUG
+        what = operation.replace("_", " ")
+        _log.log(level, "could not %s %s (%s); trying again", what, path, error.strerror or error)
 
     def make_folder(self, path: Path) -> None:
         """Make ``path`` and its parents; it may exist."""
@@ -142,8 +146,7 @@ class Files:
             except OSError as error:
                 if error.errno not in PASSING_ERRORS:
                     raise
-                _log.warning("writing %s failed (%s); writing it again in %.2f s", path, error.strerror or error, wait)
-                _log.debug("attempt %d of %d", attempt, self.attempts)
+                self._tell_of_failure("write", path, error, attempt)
                 time.sleep(wait)
                 wait *= 2
         return self._write_once(path, pieces)
