@@ -76,6 +76,7 @@ def run_demo(folder: Path, iterations: int, device: str | None = None) -> int:
             "augmentation.preview_images=8",
             "loader.num_processes=1",
         ),
+        overrides_of="demo",
         augment_color=False,
         flip=False,
         warp=False,

@@ -72,12 +72,16 @@ def load_options(model: type[T], path: Path | str | None = None, overrides: Sequ
     return read.options
 
 
-def read_options(model: type[T], path: Path | str | None = None, overrides: Sequence[str] = ()) -> ReadOptions[T]:
+def read_options(
+    model: type[T], path: Path | str | None = None, overrides: Sequence[str] = (), source: str = "command line"
+) -> ReadOptions[T]:
     """Like :func:`load_options`, with what was explicitly set and what is to be remarked, and without looking across
     options (:func:`check_together`, :meth:`ReadOptions.tell_idle`).
+
+    :param source: who gives ``overrides``, for remarks.
     """
     names = Names(model)
-    command_line = _read_overrides(overrides, names)
+    command_line = _read_overrides(overrides, names, source)
     values, problems, remarks = _to_values(command_line, names, from_ini=False)
     if path is not None:
         file, from_ini = _read_file(Path(path), model, names, values)
@@ -114,7 +118,7 @@ def build(model: type[T], values: dict[str, Any]) -> T:
     return model.model_validate(nested)
 
 
-def _read_overrides(overrides: Iterable[str], names: Names) -> Source:
+def _read_overrides(overrides: Iterable[str], names: Names, whose: str) -> Source:
     source = Source()
     for text in overrides:
         name, equals, value = text.partition("=")
@@ -127,7 +131,7 @@ def _read_overrides(overrides: Iterable[str], names: Names) -> Source:
         except NameRefused as refused:
             source.problems.append(Problem(where, str(refused)))
             continue
-        source.givens.append(Given(path, value, Place("command line"), path))
+        source.givens.append(Given(path, value, Place(whose), path))
     return source
 
 

@@ -36,6 +36,8 @@ class TrainingRequest:
     """A YAML file of options, or a Faceswap ini."""
     overrides: tuple[str, ...] = ()
     """Single options, ``path=value``; they win over the file."""
+    overrides_of: str = "command line"
+    """Who gives them, for remarks."""
     warm_up: int = 0
     """Updates over which the learning rate rises to its full value at the beginning of the run; with gradient
     accumulation, each of them is several iterations."""

@@ -31,7 +31,7 @@ def asked_options(request: TrainingRequest, tell: Tell) -> ReadOptions[SwapOptio
     overrides = list(request.overrides)
     if request.model is not None:
         overrides.append(f"model.name={request.model.strip().lower().replace('-', '_')}")
-    read = read_options(SwapOptions, request.config, overrides)
+    read = read_options(SwapOptions, request.config, overrides, request.overrides_of)
     read.tell_remarks(tell)
     return read
 
