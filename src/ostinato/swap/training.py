@@ -26,6 +26,7 @@ from ostinato.runs.recipe_folder import RecipeFolder, refuse_other_content
 from ostinato.runs.retention import RetentionPolicy
 from ostinato.runs.sessions import Session, next_number
 from ostinato.runs.store import RunStore
+from ostinato.runs.verification import read_weights
 from ostinato.runs.writer import SaveResult
 from ostinato.swap.base_rate import BaseRate
 from ostinato.swap.face_folders import (
@@ -416,7 +417,10 @@ def default_cache_folder() -> Path:
 
 
 def _take_encoder(model: SwapModel, source: Path, tell: Tell) -> None:
-    loaded = RunFolder(source).load_newest() if source.is_dir() else None
+    def read(folder: Path) -> LoadedGeneration:
+        return read_weights(folder, lambda name: name.startswith("encoder."))
+
+    loaded = RunFolder(source).load_newest(read) if source.is_dir() else None
     if loaded is None:
         raise BadInputError(
             f"-l/--load-weights: {shown_name(source)} holds no saved run.",
@@ -455,10 +459,11 @@ def _good_generation(run: RunFolder, snapshot: Snapshot) -> str:
 
 
 def _finished(request: TrainingRequest, iteration: int) -> str:
+    plural = "s" if iteration != 1 else ""
     if iteration == request.iterations:
-        return f"The run is finished: it has its {iteration:,} iterations. A larger -i goes on with it."
+        return f"The run is finished: it has its {iteration:,} iteration{plural}. A larger -i goes on with it."
     return (
-        f"The run has {iteration:,} iterations already, more than the {request.iterations:,} asked for. "
+        f"The run has {iteration:,} iteration{plural} already, more than the {request.iterations:,} asked for. "
         "A larger -i goes on with it."
     )
 
