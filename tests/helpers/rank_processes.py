@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LIMIT = 240.0
+LIMIT = 900.0
 """Seconds until processes that have not ended are killed, and the test fails: much more than any of them needs."""
 
 _PRELOAD = [
