@@ -211,6 +211,23 @@ def test_a_videos_frames_are_found_whatever_their_pictures_are_called(tmp_path: 
     assert [skipped.reason.split(":")[0] for skipped in result.skipped] == ["several frames could be meant"] * 2
 
 
+def test_a_frame_that_was_turned_into_png_is_found_though_its_tiff_still_lies_there(tmp_path: Path, out: Path) -> None:
+    faces, frames = tmp_path / "faces", tmp_path / "frames"
+    faces.mkdir()
+    frames.mkdir()
+    state = FaceState()
+    drawn = draw_face(A, state, 96)
+    write_face(faces / "named.png", drawn.image, drawn_metadata(drawn, state, "scan.tif"))
+    write_face(faces / "video.png", drawn.image, drawn_metadata(drawn, state, "film_000001.mp4"))
+    for name in ("scan", "film_000001"):
+        for suffix in (".tif", ".png"):
+            cv2.imwrite(str(frames / f"{name}{suffix}"), draw_frame([(A, state)])[..., ::-1])
+    result = _convert(faces, out, frames=frames)
+    assert result.is_complete
+    assert result.frames_written == 2
+    assert result.notes == []
+
+
 def test_odd_frames_are_done_or_named_and_the_others_go_on(tmp_path: Path, out: Path) -> None:
     faces, frames = tmp_path / "faces", tmp_path / "frames"
     faces.mkdir()

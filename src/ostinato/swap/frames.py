@@ -29,7 +29,8 @@ from ostinato.swap.provenance import SourceType, mark_jpeg, png_chunks, read_pro
 
 JPEG_QUALITY = 95
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg"})
-_FRAME_SUFFIXES = _JPEG_SUFFIXES | {".png", ".bmp", ".webp", ".tif", ".tiff"}
+_READABLE_SUFFIXES = _JPEG_SUFFIXES | {".png", ".bmp", ".webp"}
+_FRAME_SUFFIXES = _READABLE_SUFFIXES | {".tif", ".tiff"}
 """Of the files that count as frames. TIFF cannot be read here: a face from one is told so, and not that it is missing.
 """
 _ALPHA_TYPES = (4, 6)  # of a PNG's colour type
@@ -71,14 +72,12 @@ class FrameFolder:
 
         :raises BadInputError: it cannot be read.
         """
-        by_name: dict[str, Path] = {}
         by_stem: dict[str, list[Path]] = defaultdict(list)
         try:
             with os.scandir(folder) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
                     stem, suffix = os.path.splitext(entry.name)
                     if suffix.lower() in _FRAME_SUFFIXES and not entry.name.startswith("."):
-                        by_name[entry.name] = folder / entry.name
                         by_stem[stem].append(folder / entry.name)
         except OSError as error:
             raise BadInputError(
@@ -86,7 +85,10 @@ class FrameFolder:
                 advice="Give the folder that holds the pictures the faces were extracted from.",
                 folder=os.fspath(folder),
             ) from error
-        return cls(folder, by_name, dict(by_stem))
+        for stem, paths in by_stem.items():
+            # A TIFF beside the picture that was made of it is no frame of its own.
+            by_stem[stem] = [path for path in paths if path.suffix.lower() in _READABLE_SUFFIXES] or paths
+        return cls(folder, {path.name: path for paths in by_stem.values() for path in paths}, dict(by_stem))
 
     def find(self, name: str) -> Path | Skipped:
         """The frame that a face names, or why it cannot be told."""
