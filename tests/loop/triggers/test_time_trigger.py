@@ -49,6 +49,12 @@ def test_time_that_stands_on_a_boundary_fires_once(stand_in, period) -> None:
         assert [trigger(stand_in(elapsed_time=time)) for _ in range(2)] == [True, False], number
 
 
+def test_a_period_that_the_clock_cannot_tell_apart_holds_nothing_up(stand_in) -> None:
+    trigger = TimeTrigger(1e-30)
+    trigger.initialize(stand_in())
+    assert [trigger(stand_in(elapsed_time=time)) for time in (1.0, 2.0)] == [True, True]
+
+
 def test_a_tenth_of_a_second_is_met_at_each_tenth(stand_in) -> None:
     trigger = TimeTrigger(0.1)
     trigger.initialize(stand_in())

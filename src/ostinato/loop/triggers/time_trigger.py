@@ -46,9 +46,8 @@ class TimeTrigger(BoundaryTrigger):
         number = exact // self.period + 1
         # Back to a float, because that is what the clock gives: 0.3 s then reaches the third tenth of a second. That of
         # a third of a second is a little less than a third, and already behind a base line that stands on it.
-        while (boundary := float(number * self.period)) <= baseline:
-            number += 1
-        return boundary
+        boundary = float(number * self.period)
+        return boundary if boundary > baseline else float((number + 1) * self.period)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the saved base line, unless it belongs to another trigger: only that of seconds has no unit."""
