@@ -175,6 +175,17 @@ def test_a_run_that_lost_its_generations_is_called_damaged(folder: Path, capsys:
     assert "has been saved before, but no usable generation is left" in capsys.readouterr().err
 
 
+def test_show_of_a_run_without_a_whole_manifest_names_the_damage(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (folder / "generations").glob("*/manifest.json"):
+        path.write_text("{}")
+    assert command(["runs", "show", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert text.count("damaged: ") == 3
+    assert "no generation" not in text
+
+
 def test_a_run_that_was_never_saved_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     RunFolder(tmp_path / "new").open(recipe="swap").close()
     assert command(["runs", "list", str(tmp_path)]) == 0

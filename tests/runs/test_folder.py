@@ -19,6 +19,7 @@ from ostinato.errors import (
 )
 from ostinato.runs import KEEP_OPTIMIZER, GenerationContent, LoadedGeneration, RetentionPolicy, RunFolder
 from ostinato.runs.atomic import ChecksumMismatchError, Files, set_hook
+from ostinato.runs.view import RunView
 
 MakeContent = Callable[..., GenerationContent]
 
@@ -429,6 +430,25 @@ def test_a_run_that_was_never_saved_is_new_whatever_is_missing(run: RunFolder, f
     run = RunFolder(run.path).open()
     assert run.load_newest() is None
     run.close()
+
+
+@pytest.mark.parametrize("left", [b'{"event": "beg', bytes(60)])
+def test_a_run_whose_first_line_a_power_cut_has_spoiled_is_new(run: RunFolder, left: bytes) -> None:
+    run.close()
+    (run.path / "run.json").unlink()
+    (run.path / "journal.jsonl").write_bytes(left)
+    for _ in range(2):
+        run = _reopen(run)
+        assert run.load_newest() is None
+    run.close()
+
+
+def test_a_first_save_that_comes_while_somebody_looks_is_no_loss(run: RunFolder, make_content: MakeContent) -> None:
+    view = RunView(run.path)
+    seen = view.scan()
+    _save(run, make_content(10))
+    assert seen.manifests == ()
+    assert view.lost_state() == ""
 
 
 def test_a_run_of_which_only_the_state_of_an_error_was_saved_can_begin_again(

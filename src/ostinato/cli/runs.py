@@ -89,7 +89,7 @@ def show(run: _RunArgument) -> None:
     rows = [_generation_row(m, kept[m.generation]) for m in scan.manifests]
     if rows:
         _table(["generation", "saved (UTC)", "loss", "size", "made as", "kept as"], rows, right={2, 3})
-    else:
+    elif not scan.damage:
         typer.echo(shown_name(view.lost_state()) or "no generation yet")
     for damage in scan.damage:
         typer.echo(f"damaged: {damage}")

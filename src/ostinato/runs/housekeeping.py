@@ -103,8 +103,10 @@ class Housekeeping:
             evict(self._files, self._run.generations_path, [name for name in unwanted if name in marked])
 
     def _find_identity(self, recipe: str) -> RunIdentity:
-        if not (self._run.path / RUN_FILE).exists() and not self._run.names() and not self._journal.find_out().exists:
-            self._journal.begin(now())  # before run.json, so that a run that has lost its journal never looks new
+        if not (self._run.path / RUN_FILE).exists() and not self._run.names() and not self._journal.read()[0]:
+            # Before run.json, so that a run that has lost its journal never looks new. Of a line that a power cut has
+            # spoiled nothing can be read, and run.json is not there yet: then it is written again.
+            self._journal.begin(now())
         manifests = self._run.scan().manifests
         recorded = RunIdentity.from_manifest(manifests[-1].run) if manifests else None
         try:

@@ -75,7 +75,10 @@ class RunView:
         """
         journal = Journal(self.path / JOURNAL_FILE)
         places = [self.generations_path / DAMAGED, self.generations_path / SET_ASIDE]
-        if journal.tells_of_commits() or any(path.is_dir() and any(path.iterdir()) for path in places):
+        was_saved = journal.tells_of_commits()
+        if any(not name.error for name in self.names()):
+            return ""  # the first save has come while we looked, and its line in the journal
+        if was_saved or any(path.is_dir() and any(path.iterdir()) for path in places):
             return f"The run {self.path} has been saved before, but no usable generation is left in {GENERATIONS}/."
         if (self.path / RUN_FILE).exists() and not journal.tells_of_the_beginning():
             return (
