@@ -54,9 +54,11 @@ def test_a_state_with_a_loss_that_is_not_finite_is_never_saved(
 
 def test_the_end_of_the_run_is_a_check_too_and_what_follows_cannot_save(reporting_updater, saves) -> None:
     kept: list[dict[str, Any]] = []
+    statuses: list[str] = []
 
     class SavesLast(saves):
         def finalize(self, trainer: Any) -> None:
+            statuses.append(trainer.status)  # by which previews and trackers go
             self(trainer)
 
     trainer = Trainer(reporting_updater(non_finite_at=4), (4, "iteration"))
@@ -65,6 +67,7 @@ def test_the_end_of_the_run_is_a_check_too_and_what_follows_cannot_save(reportin
     with pytest.raises(NonFiniteLossError) as caught:
         trainer.run()
     assert kept == []
+    assert statuses == ["failed"]
     assert caught.value.__notes__ == ["at iteration 4, finalize of extension 'nan_guard'"]  # said once, not twice
     assert trainer.status == "failed"
 

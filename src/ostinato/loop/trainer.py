@@ -25,7 +25,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from ostinato.dist import Alone, Group, RefusingGroup
-from ostinato.errors import BadInputError, RankFailedError, StateError
+from ostinato.errors import BadInputError, NonFiniteError, RankFailedError, StateError
 from ostinato.loop.agreement import Agreement
 from ostinato.loop.first_rank_only import refuse_collectives
 from ostinato.loop.notes import add_note
@@ -465,8 +465,9 @@ class Trainer:
                     self._attach(failure, error, what)
                     continue
                 failure = self._noted(error, what)
-                if self.group.size > 1:
-                    self._fail()  # the others are not where this rank is
+                if self.group.size > 1 or isinstance(failure, NonFiniteError):
+                    # The other ranks are not where this one is; or what the run has come to is worth nothing.
+                    self._fail()
         if failure is not None:
             self._fail()  # only now: the loop has ended well, and the last state is worth saving
         return failure
