@@ -141,7 +141,7 @@ def why_not_compiled(device: torch.device) -> str | None:
     try:
         torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=device))
     except Exception as error:  # inductor raises many kinds, all of which mean the same here
-        return str(error).strip().splitlines()[0]
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
     return None
 
 
