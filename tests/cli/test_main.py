@@ -178,6 +178,16 @@ def test_warnings_of_the_rooms_are_shown_and_chatter_is_not(
     assert "INFO ostinato.runs: Opened." in capsys.readouterr().err
 
 
+def test_a_terminal_obeys_nothing_that_a_message_quotes(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    def act() -> None:
+        logging.getLogger("ostinato.runs").warning("log \x1b]0;x\x07")
+        raise BadInputError("The folder \x1b[31mred is empty.")
+
+    install(act)
+    command.run(["act"])
+    assert capsys.readouterr().err == "log \\x1b]0;x\\x07\nError: The folder \\x1b[31mred is empty.\n"
+
+
 def test_running_leaves_no_log_handler_behind(install: Install) -> None:
     install(lambda: None)
     before = list(logging.getLogger("ostinato").handlers)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ostinato.data.file_names import shown_name
+from ostinato.data.file_names import shown_name, shown_text
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,8 @@ def test_every_shown_name_can_be_encoded() -> None:
     for name in (os.fsdecode(bytes(range(1, 256))), "\ud800", "\U0001d173"):
         assert shown_name(name).encode("utf-8").isascii() or "\n" not in shown_name(name)
         assert len(shown_name(name).splitlines()) == 1
+
+
+def test_a_message_keeps_its_lines_and_loses_what_a_terminal_obeys() -> None:
+    assert shown_text("a\tb\\c\nd é") == "a\tb\\c\nd é"
+    assert shown_text("\x1b[31mred\r\u202e") == "\\x1b[31mred\\r\\u202e"

@@ -25,6 +25,7 @@ import typer.core
 from ostinato import __version__
 from ostinato.cli.given_words import as_meant
 from ostinato.cli.one_voice import OneVoice, said_by_all
+from ostinato.data.file_names import shown_text
 from ostinato.errors import OstinatoError
 
 INTERRUPTED = 130
@@ -219,11 +220,16 @@ def _print_whatever_the_terminal_can() -> None:
             reconfigure(errors="backslashreplace")
 
 
+class _ShownFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return shown_text(super().format(record))
+
+
 @contextmanager
 def _warnings_on_stderr(debug: bool) -> Generator[None, None, None]:
     """Show what the rooms log: warnings, and with ``debug`` everything."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s" if debug else "%(message)s"))
+    handler.setFormatter(_ShownFormatter("%(levelname)s %(name)s: %(message)s" if debug else "%(message)s"))
     logger = logging.getLogger("ostinato")
     level = logger.level
     logger.addHandler(handler)
@@ -248,6 +254,7 @@ def _say(message: str, with_traceback: bool = False) -> None:
     """Print ``message`` on stderr, wrapped where a person reads it, and before it the traceback if asked for."""
     if with_traceback:
         traceback.print_exc()
+    message = shown_text(message)
     if sys.stderr.isatty():
         width = max(40, shutil.get_terminal_size().columns - 1)
         message = "\n".join(_wrap(line, width) for line in message.splitlines())

@@ -25,6 +25,14 @@ def shown_name(path: str | os.PathLike[str]) -> str:
     return "".join(characters)
 
 
+def shown_text(text: str) -> str:
+    """A message that may quote names and texts of anybody, so that a terminal only shows it.
+
+    What :func:`shown_name` escapes is escaped, except line breaks, tabs and backslashes.
+    """
+    return "".join(character if character in "\n\t\\" else _escaped(character) for character in text)
+
+
 def _escaped(character: str) -> str:
     if character in _SHORT_ESCAPES:
         return _SHORT_ESCAPES[character]
