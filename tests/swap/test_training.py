@@ -159,7 +159,7 @@ def test_a_new_encoder_can_start_with_the_weights_of_another_run(
     (tmp_path / "file").write_text("")
     status, text = ostinato(*command(people, tmp_path / "file", "-i", "1"))
     assert status == 3
-    assert "is a file, and a run lives in a folder" in text
+    assert "is a file, and a folder is needed there" in text
 
 
 def test_only_decoders_learn_when_the_encoder_is_frozen_and_all_learns_again_after(
