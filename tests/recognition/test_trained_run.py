@@ -13,7 +13,7 @@ from ostinato.errors import BadInputError, DamagedRunError, ModelMismatchError
 from ostinato.recognition.backbones import build_backbone
 from ostinato.recognition.insightface import write_backbone_weights
 from ostinato.recognition.trained_run import load_backbone, read_trained_run
-from ostinato.runs import GenerationContent, RunFolder
+from ostinato.runs import GenerationContent, RowCut, RunFolder
 
 
 def write_run(folder: Path, iterations: tuple[int, ...] = (5, 9), *, recipe: str = "recognition") -> Path:
@@ -60,6 +60,20 @@ def test_a_damaged_generation_is_said_and_the_one_before_is_used(tmp_path: Path)
     assert trained.iteration == 5
     with pytest.raises(DamagedRunError):
         read_trained_run(run, generation=9)
+
+
+def test_damaged_class_centres_do_not_keep_anybody_from_the_backbone(tmp_path: Path) -> None:
+    model = build_backbone("mbf", embedding_size=16, seed=5)
+    options = read_options(RecognitionOptions, None, ["model.backbone=mbf", "model.embedding_size=16"]).options
+    centres = RowCut(torch.ones(6, 16), 0, 6, file="centres")
+    with RunFolder(tmp_path / "run").open(recipe="recognition") as run:
+        run.begin_session(start_iteration=0, config=to_record(options))
+        run.commit(run.pack(GenerationContent(5, model.state_dict(), None, {"head": {"centres": centres}})))
+    (part,) = (tmp_path / "run").glob("generations/*/centres-*")
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    assert read_trained_run(tmp_path / "run").iteration == 5
+    with pytest.raises(DamagedRunError):
+        RunFolder(tmp_path / "run").read(5)
 
 
 def test_what_is_no_recognition_run_is_refused(run: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ostinato.recognition.insightface import backbones_that_fit, load_backbone_w
 from ostinato.recognition.insightface.backbone_weights import embedding_size_of
 from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.folder import RunFolder
+from ostinato.runs.verification import read_weights
 
 RECIPE = "recognition"
 
@@ -60,6 +61,8 @@ def read_trained_run(
 ) -> TrainedRun:
     """Read a trained backbone. Nothing is written, and a training that runs there is not disturbed.
 
+    Neither the class centres nor the optimizer are read or verified: with millions of people they are gigabytes.
+
     :param run_folder: the folder of a run, or a file of weights that
         :func:`~ostinato.recognition.insightface.read_backbone_weights` reads; which network it holds is found from the
         names and shapes.
@@ -78,7 +81,7 @@ def read_trained_run(
     run = RunFolder(path)
     if not run.generations_path.is_dir():
         raise BadInputError(f"{shown} is no run folder.", advice=_WHAT_TO_GIVE, folder=str(run_folder))
-    loaded = run.load_newest() if generation is None else run.read(generation)
+    loaded = run.load_newest(_backbone_of) if generation is None else run.read(generation, _backbone_of)
     if loaded is None:
         raise BadInputError(
             f"The run in {shown} has saved nothing yet.", advice="Train it for a while first.", folder=str(run_folder)
@@ -96,6 +99,10 @@ def read_trained_run(
             damage=[],
         ) from error
     return TrainedRun(_ready(model, device), options, loaded.iteration, shown, tuple(run.notices))
+
+
+def _backbone_of(folder: Path) -> LoadedGeneration:
+    return read_weights(folder, lambda name: True)
 
 
 def _read_weights(path: Path, generation: int | str | None, device: torch.device | str) -> TrainedRun:
