@@ -73,7 +73,7 @@ def test_damaged_class_centres_do_not_keep_anybody_from_the_backbone(tmp_path: P
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     assert read_trained_run(tmp_path / "run").iteration == 5
     with pytest.raises(DamagedRunError):
-        RunFolder(tmp_path / "run").read(5)
+        read_trained_run(tmp_path / "run", whole=True)
 
 
 def test_what_is_no_recognition_run_is_refused(run: Path, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def clean(
     from ostinato.recognition.set_cleaning import clean_set, read_run_centres
     from ostinato.recognition.trained_run import read_trained_run
 
-    trained = read_trained_run(run, generation=generation, device=choose_device(device, Alone()))
+    trained = read_trained_run(run, generation=generation, device=choose_device(device, Alone()), whole=True)
     if trained.iteration is None:
         raise BadInputError(
             f"{shown_name(run)} is a file of weights, and holds no class centres.",

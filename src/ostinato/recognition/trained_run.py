@@ -16,7 +16,7 @@ from ostinato.recognition.insightface import backbones_that_fit, load_backbone_w
 from ostinato.recognition.insightface.backbone_weights import embedding_size_of
 from ostinato.runs.content import LoadedGeneration
 from ostinato.runs.folder import RunFolder
-from ostinato.runs.verification import read_weights
+from ostinato.runs.verification import read_generation, read_weights
 
 RECIPE = "recognition"
 
@@ -57,17 +57,23 @@ def load_backbone(
 
 
 def read_trained_run(
-    run_folder: Path | str, *, generation: int | str | None = None, device: torch.device | str = "cpu"
+    run_folder: Path | str,
+    *,
+    generation: int | str | None = None,
+    device: torch.device | str = "cpu",
+    whole: bool = False,
 ) -> TrainedRun:
     """Read a trained backbone. Nothing is written, and a training that runs there is not disturbed.
 
-    Neither the class centres nor the optimizer are read or verified: with millions of people they are gigabytes.
+    Neither the class centres nor the optimizer are read or verified, unless ``whole``: with millions of people they
+    are gigabytes.
 
     :param run_folder: the folder of a run, or a file of weights that
         :func:`~ostinato.recognition.insightface.read_backbone_weights` reads; which network it holds is found from the
         names and shapes.
     :param generation: an iteration or a generation's name; None for the newest whole one.
     :param device: where the model goes.
+    :param whole: choose a generation of which everything is whole, because its class centres will be read as well.
     :raises BadInputError: there is no such run or generation, it has saved nothing yet, or the file holds no weights.
     :raises ModelMismatchError: it is a run of another recipe, or the weights are those of another network than ours.
     :raises DamagedRunError: what is there cannot be read whole, or does not fit the network its options name.
@@ -81,7 +87,8 @@ def read_trained_run(
     run = RunFolder(path)
     if not run.generations_path.is_dir():
         raise BadInputError(f"{shown} is no run folder.", advice=_WHAT_TO_GIVE, folder=str(run_folder))
-    loaded = run.load_newest(_backbone_of) if generation is None else run.read(generation, _backbone_of)
+    read = read_generation if whole else _backbone_of
+    loaded = run.load_newest(read) if generation is None else run.read(generation, read)
     if loaded is None:
         raise BadInputError(
             f"The run in {shown} has saved nothing yet.", advice="Train it for a while first.", folder=str(run_folder)
