@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import statistics
 import time
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import torch
 from torch.autograd.profiler import profile
@@ -40,9 +43,22 @@ def kind_of(operation: str) -> str:
     return next((kind for kind, marks in KINDS.items() if any(mark in name for mark in marks)), OTHER)
 
 
+@contextmanager
+def quiet_stderr() -> Generator[None, None, None]:
+    """Keep out what PyTorch's profiler tells of itself, below Python's own stream."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+            yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def shares(step: Step, rounds: int) -> dict[str, float]:
     """Part of the time in operations, per kind, over ``rounds`` steps."""
-    with profile(use_kineto=False) as profiler:  # the other kind writes lines of its own to the terminal
+    with quiet_stderr(), profile(use_kineto=False) as profiler:
         for _ in range(rounds):
             step()
     times: Counter[str] = Counter()
