@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ostinato.cli.progress_bar import progress_bar
+from ostinato.cli.trained_run_options import BatchSize, Device, Generation
 from ostinato.cli.wording import check_range
 from ostinato.errors import BadInputError, UsageError
 
@@ -34,19 +35,9 @@ def clean(
     min_images: Annotated[
         int, typer.Option("--min-images", help="People with fewer pictures were left out in training.")
     ] = 1,
-    batch_size: Annotated[
-        int, typer.Option("-b", "--batch-size", help="Pictures in a batch. It changes only the speed.")
-    ] = 64,
-    device: Annotated[
-        str | None,
-        typer.Option("--device", help="cpu, cuda, cuda:1, mps; by default the best one here.", show_default=False),
-    ] = None,
-    generation: Annotated[
-        str | None,
-        typer.Option(
-            "--generation", help="An iteration or a generation's name; by default the newest.", show_default=False
-        ),
-    ] = None,
+    batch_size: BatchSize = 64,
+    device: Device = None,
+    generation: Generation = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
     max_bad_records: Annotated[
         int, typer.Option("--max-bad-records", help="Damaged pictures that are left out before giving up.")

@@ -8,18 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from ostinato.cli.trained_run_options import AsJson, Generation, RunOrWeights
 from ostinato.errors import UsageError
 
 
 def export(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="A run folder of a recognition training, or a file of weights (.pth of InsightFace).",
-            show_default=False,
-        ),
-    ],
+    run: RunOrWeights,
     out: Annotated[
         Path,
         typer.Argument(
@@ -43,13 +37,8 @@ def export(
             "--opset", help="Version of ONNX's operators, 11 or more; by default the exporter's.", show_default=False
         ),
     ] = None,
-    generation: Annotated[
-        str | None,
-        typer.Option(
-            "--generation", help="An iteration or a generation's name; by default the newest.", show_default=False
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    generation: Generation = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the network of a run, without the class centres, for other programs.
 

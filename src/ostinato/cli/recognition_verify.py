@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ostinato.cli.trained_run_options import AsJson, BatchSize, Device, Generation, RunOrWeights
 from ostinato.cli.wording import check_range
 from ostinato.errors import BadInputError, UsageError
 
@@ -23,30 +24,9 @@ PARTLY = 1
 
 _NAMED_AT_MOST = 20
 
-_Run = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN",
-        help="A run folder of a recognition training, or a file of weights (.pth of InsightFace).",
-        show_default=False,
-    ),
-]
-_BatchSize = Annotated[int, typer.Option("-b", "--batch-size", help="Pictures in a batch. It changes only the speed.")]
-_Device = Annotated[
-    str | None,
-    typer.Option("--device", help="cpu, cuda, cuda:1, mps; by default the best one here.", show_default=False),
-]
-_Generation = Annotated[
-    str | None,
-    typer.Option(
-        "--generation", help="An iteration or a generation's name; by default the newest.", show_default=False
-    ),
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-
 
 def verify(
-    run: _Run,
+    run: RunOrWeights,
     pairs: Annotated[
         list[Path],
         typer.Argument(
@@ -65,10 +45,10 @@ def verify(
     roc: Annotated[
         Path | None, typer.Option("--roc", metavar="PICTURE.png", help="Draw the curves.", show_default=False)
     ] = None,
-    batch_size: _BatchSize = 64,
-    device: _Device = None,
-    generation: _Generation = None,
-    as_json: _Json = False,
+    batch_size: BatchSize = 64,
+    device: Device = None,
+    generation: Generation = None,
+    as_json: AsJson = False,
 ) -> None:
     """Tell how well a trained model knows whether two pictures show the same person.
 
@@ -167,7 +147,7 @@ def verify(
 
 
 def embed(
-    run: _Run,
+    run: RunOrWeights,
     folder: Annotated[
         Path,
         typer.Argument(
@@ -180,10 +160,10 @@ def embed(
     normalise: Annotated[
         bool, typer.Option("--normalise/--raw", help="Bring embeddings to length 1, or leave them as they are.")
     ] = True,
-    batch_size: _BatchSize = 64,
-    device: _Device = None,
-    generation: _Generation = None,
-    as_json: _Json = False,
+    batch_size: BatchSize = 64,
+    device: Device = None,
+    generation: Generation = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the embeddings of all pictures of a folder.
 
@@ -255,7 +235,7 @@ def pairs(
             "--bin", metavar="OUT.bin", help="Write the pictures too, as the .bin file others read.", show_default=False
         ),
     ] = None,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a list of pairs of a folder of people, to verify models with.
 
