@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ostinato.config.recovery import RecoveryOptions
+from ostinato.data.count_of import count_of
 from ostinato.errors import DamagedRunError, NonFiniteError
 from ostinato.loop import PRIORITY_WRITER, Extension, TrainerView
 from ostinato.runs.commit import non_finite_names
@@ -233,7 +234,7 @@ def _limit_reached(rate: BaseRate, failure: Failure, options: RecoveryOptions) -
     # Only the factor counts: a rate that was asked for or found since may be too high all the same.
     so = ", so it is hardly the cause" if rate.factor <= _HARDLY else ""
     return NonFiniteError(
-        f"The run has recovered {times} time{'s' if times != 1 else ''}, which is all that "
+        f"The run has recovered {count_of(times, 'time')}, which is all that "
         f"recovery.nan_recovery_limit allows, and has failed again at iteration {failure.iteration:,}: {failure.what}. "
         f"Before:\n{lines}\nThe learning rate is {rate.value:.3g} by now{so}.",
         advice=(

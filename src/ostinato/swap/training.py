@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from ostinato.config import SwapOptions, loss_definition, option_records, render_yaml, to_record, value_at
+from ostinato.data.count_of import count_of
 from ostinato.data.file_names import shown_name
 from ostinato.dist.devices import choose_device, computes_half_precision_fast
 from ostinato.errors import BadInputError, ModelMismatchError, NonFiniteError
@@ -459,13 +460,10 @@ def _good_generation(run: RunFolder, snapshot: Snapshot) -> str:
 
 
 def _finished(request: TrainingRequest, iteration: int) -> str:
-    plural = "s" if iteration != 1 else ""
+    done = count_of(iteration, "iteration")
     if iteration == request.iterations:
-        return f"The run is finished: it has its {iteration:,} iteration{plural}. A larger -i goes on with it."
-    return (
-        f"The run has {iteration:,} iteration{plural} already, more than the {request.iterations:,} asked for. "
-        "A larger -i goes on with it."
-    )
+        return f"The run is finished: it has its {done}. A larger -i goes on with it."
+    return f"The run has {done} already, more than the {request.iterations:,} asked for. A larger -i goes on with it."
 
 
 def summary_options(request: TrainingRequest, tell: Tell) -> tuple[SwapOptions, tuple[str, ...]]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.data.count_of import count_of
 from ostinato.errors import ArgumentValueError
-from ostinato.recognition.verification.folds import Fold, count_of, require_both_kinds
+from ostinato.recognition.verification.folds import Fold, require_both_kinds
 from ostinato.recognition.verification.threshold_counts import accepted_below, grid, of_the_others, per_fold
 
 THRESHOLDS = grid(0.001, 4000)

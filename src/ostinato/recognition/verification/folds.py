@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.data.count_of import count_of
 from ostinato.errors import ArgumentValueError, BadInputError
 
 FOLDS = 10
@@ -81,8 +82,3 @@ def require_both_kinds(same: NDArray[np.bool_], folds: Sequence[Fold]) -> None:
                 fold=fold.number + 1,
                 missing=missing,
             )
-
-
-def count_of(number: int, noun: str) -> str:
-    """``1 pair``, ``2 pairs``, ``1,000 pairs``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

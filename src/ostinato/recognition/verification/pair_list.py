@@ -25,10 +25,11 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.data.count_of import count_of
 from ostinato.data.file_names import shown_name
 from ostinato.errors import BadInputError
 from ostinato.recognition.data.image_folder import FolderSet, scan_identities
-from ostinato.recognition.verification.folds import FOLDS, count_of
+from ostinato.recognition.verification.folds import FOLDS
 from ostinato.recognition.verification.pair_making import PAIRS, make_pairs
 from ostinato.recognition.verification.pair_set import PairSet
 from ostinato.recognition.verification.pictures import PictureFile

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ostinato.data.count_of import count_of
 from ostinato.data.counter_random import CounterRandom
 from ostinato.errors import ArgumentValueError, BadInputError
 from ostinato.recognition.verification.distinct import distinct, shared_evenly
-from ostinato.recognition.verification.folds import FOLDS, count_of
+from ostinato.recognition.verification.folds import FOLDS
 
 PAIRS = 6000
 """At most so many pairs are made unless another number is asked for: as many as the usual sets have."""
