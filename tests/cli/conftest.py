@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recognition_command import recognition
 from training_fixtures import commands, face_cache, ostinato, people
 
-__all__ = ["commands", "face_cache", "ostinato", "people"]
+__all__ = ["commands", "face_cache", "ostinato", "people", "recognition"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from people_pictures import write_people
+from recognition_command import Recognition
 
 from ostinato.config import RecognitionOptions, to_record
 from ostinato.recognition.backbones import build_backbone
@@ -17,21 +17,6 @@ from ostinato.recognition.verification.folder_embeddings import embed_folder
 from ostinato.runs.content import GenerationContent
 from ostinato.runs.folder import RunFolder
 from ostinato.runs.row_cut import RowCut
-
-Recognition = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def recognition(capfd: pytest.CaptureFixture[str]) -> Recognition:
-    """Runs a command of `ostinato recognition` in this process: exit status, output, error output."""
-    from ostinato.cli.main import run
-
-    def call(*words: str | Path) -> tuple[int, str, str]:
-        capfd.readouterr()
-        status = run(["recognition", *map(str, words)])
-        return status, *capfd.readouterr()
-
-    return call
 
 
 def test_a_run_cleans_its_set_and_says_what_it_dropped(

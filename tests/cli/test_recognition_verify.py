@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from people_pictures import write_people, write_templates
+from recognition_command import Recognition
 from trained_recognition import write_trained_run
 
 from ostinato.data.pictures import decode_rgb
@@ -19,21 +19,6 @@ from ostinato.recognition.backbones import build_backbone
 from ostinato.recognition.insightface import write_backbone_weights
 from ostinato.recognition.verification import embed_images, verify
 from ostinato.recognition.verification.pair_list import read_pair_list
-
-Recognition = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def recognition(capfd: pytest.CaptureFixture[str]) -> Recognition:
-    """Runs a command of `ostinato recognition` in this process: exit status, output, error output."""
-    from ostinato.cli.main import run
-
-    def call(*words: str | Path) -> tuple[int, str, str]:
-        capfd.readouterr()
-        status = run(["recognition", *map(str, words)])
-        return status, *capfd.readouterr()
-
-    return call
 
 
 @pytest.fixture(scope="module")
